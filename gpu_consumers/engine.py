@@ -1,0 +1,46 @@
+"""The engine port: what a worker asks of whatever computes tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpu_consumers.plan import StepPlan, StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What the scheduler must know to write plans that the engine can run.
+
+    slots: sequences that can be held at once.
+    max_context_tokens: the most tokens (prompt and output) in one slot.
+    max_step_tokens: the most tokens (prefill chunks and decodes together) worth running in one step.
+    vocabulary_size: token ids are in [0, vocabulary_size).
+    eos_token_ids: a sampled one ends the sequence; it is counted but never shown.
+    """
+
+    name: str
+    slots: int
+    max_context_tokens: int
+    max_step_tokens: int
+    vocabulary_size: int
+    eos_token_ids: frozenset[int]
+
+
+class Engine(Protocol):
+    """Owned by the one thread that calls it; it owns weights, KV memory and sampling state by slot.
+
+    `execute` never raises for what one sequence did wrong: that slot is reported in `StepResult.failures` and its
+    neighbours go on unchanged. An exception from `execute` means that the engine as a whole is unusable.
+    """
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    def warm_up(self) -> None:
+        """Touch every code path once, so that the first request pays for no lazy initialisation."""
+        ...
+
+    def execute(self, plan: StepPlan) -> StepResult: ...
+
+    def close(self) -> None: ...

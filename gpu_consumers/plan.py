@@ -1,0 +1,94 @@
+"""The border between scheduler and engine: what to run in one step, as plain data.
+
+The scheduler decides, the engine executes. A plan names KV slots, never requests: a slot is a row of KV
+memory that holds one sequence, handed out by the scheduler (`admitted`) and taken back by it (`released`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is drawn.
+
+    temperature: 0 is greedy; otherwise logits are divided by it.
+    top_p: in (0, 1]; the smallest set of tokens whose probability reaches it is kept.
+    top_k: 0 keeps all; otherwise the k likeliest tokens are kept.
+    seed: always set. The draw for the token at output index i depends on (seed, i) alone: neither on who shares
+        the batch nor on which worker draws it, so that another worker can go on after a crash.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A sequence takes a slot before its first prefill chunk.
+
+    max_tokens: the most tokens (prompt and output) that the slot will hold: what the engine may reserve for it.
+    first_output_index: index in the response of the first token that will be sampled: 0, or the number of
+        tokens that earlier attempts have put in the log (they are part of the prefilled tokens then).
+    """
+
+    slot: int
+    sampling: SamplingParams
+    max_tokens: int
+    first_output_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """Run these tokens at positions [start, start + len(token_ids)) of the slot.
+
+    Only the `last` chunk of a prompt yields a token.
+    """
+
+    slot: int
+    token_ids: tuple[int, ...]
+    start: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Feed the slot its newest token (sampled in an earlier step) and sample the one after it."""
+
+    slot: int
+    token_id: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step. Order of execution: released, admitted, then prefills and decodes together.
+
+    A slot appears at most once among prefills and decodes.
+    """
+
+    released: tuple[int, ...] = ()
+    admitted: tuple[Admission, ...] = ()
+    prefills: tuple[PrefillChunk, ...] = ()
+    decodes: tuple[Decode, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.released or self.admitted or self.prefills or self.decodes)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What the step yielded, by slot.
+
+    tokens: the sampled token of every decode and every last prefill chunk.
+    failures: slots that could not be run (NaN logits, token id out of range, ...) with the reason; a slot is in
+        `tokens` or in `failures`, never in both. The scheduler releases failed slots in the next plan.
+    """
+
+    tokens: Mapping[int, int] = field(default_factory=dict)
+    failures: Mapping[int, str] = field(default_factory=dict)
