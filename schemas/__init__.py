@@ -1,0 +1,1 @@
+"""The contract: Avro files, event types, codec, topics, ids. Imports nothing of ours."""
