@@ -1,0 +1,132 @@
+"""What can go wrong around the parts: one class for each cause, each with a stable code.
+
+The message is one sentence that says what was wrong, with which value, followed by the way out. The command line
+prints it as it is; nothing else needs to be added for a person to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+
+class InfraError(Exception):
+    """The root. `exit_code` is what the command line exits with (2: the user's input, 1: everything else)."""
+
+    code: ClassVar[str] = "infra_error"
+    exit_code: ClassVar[int] = 1
+
+
+class SettingInvalid(InfraError):
+    code = "setting_invalid"
+    exit_code = 2
+
+    def __init__(self, name: str, value: str, allowed: str) -> None:
+        super().__init__(f"{name}={value!r} is not usable: {allowed}.")
+        self.name = name
+
+
+class PortTaken(InfraError):
+    code = "port_taken"
+
+    def __init__(self, host: str, port: int, setting: str) -> None:
+        super().__init__(
+            f"Port {port} on {host} is taken by another program: stop it, or choose another port with {setting} "
+            f"(0 takes any free one)."
+        )
+        self.port = port
+        self.setting = setting
+
+
+class PortUnusable(InfraError):
+    code = "port_unusable"
+
+    def __init__(self, host: str, port: int, setting: str, reason: str) -> None:
+        super().__init__(f"Port {port} on {host} cannot be listened on ({reason}): choose another with {setting}.")
+
+
+class NoFreePort(InfraError):
+    code = "no_free_port"
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(f"No free port was found on {host} ({reason}): close some programs and try again.")
+
+
+class JavaMissing(InfraError):
+    code = "java_missing"
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(
+            f"Apache Kafka needs Java {needed} or newer and no `java` was found in JAVA_HOME or PATH: install one, "
+            f"or unset KAFKA_HOME to use the embedded broker."
+        )
+
+
+class JavaUnusable(InfraError):
+    code = "java_unusable"
+
+    def __init__(self, java: str, found: str, needed: int) -> None:
+        super().__init__(
+            f"Apache Kafka needs Java {needed} or newer and {java} is {found}: point JAVA_HOME at a newer one, or "
+            f"unset KAFKA_HOME to use the embedded broker."
+        )
+
+
+class KafkaHomeInvalid(InfraError):
+    code = "kafka_home_invalid"
+    exit_code = 2
+
+    def __init__(self, kafka_home: str) -> None:
+        super().__init__(
+            f"KAFKA_HOME={kafka_home!r} is not usable: there is no kafka-server jar in its libs folder; point it at "
+            f"an unpacked Apache Kafka, or unset it to use the embedded broker."
+        )
+
+
+class EmbeddedBrokerMissing(InfraError):
+    code = "embedded_broker_missing"
+
+    def __init__(self, platform: str) -> None:
+        super().__init__(
+            f"The embedded broker has no build for this platform ({platform}): set "
+            f"HEADRACE_KAFKA_BOOTSTRAP_SERVERS to a running Kafka, or KAFKA_HOME to an unpacked Apache Kafka."
+        )
+
+
+class BrokerUnreachable(InfraError):
+    code = "broker_unreachable"
+
+    def __init__(self, bootstrap_servers: str, seconds: float) -> None:
+        super().__init__(
+            f"No Kafka broker answered at {bootstrap_servers} within {seconds:g} s: check that it runs and that "
+            f"HEADRACE_KAFKA_BOOTSTRAP_SERVERS names it."
+        )
+
+
+class BrokerFailed(InfraError):
+    code = "broker_failed"
+
+    def __init__(self, what: str, exit_status: int, log: Path, last_lines: Sequence[str]) -> None:
+        why = f": {last_lines[-1]}" if last_lines else ""
+        super().__init__(f"{what} ended with status {exit_status}{why} (whole log: {log}).")
+
+
+class DiskFull(InfraError):
+    code = "disk_full"
+
+    def __init__(self, directory: Path, free_bytes: int, needed_bytes: int) -> None:
+        super().__init__(
+            f"Only {free_bytes / 1e6:.0f} MB are free under {directory} and {needed_bytes / 1e6:.0f} MB are needed: "
+            f"free some space, or move the data with HEADRACE_DATA_DIR."
+        )
+
+
+class DataDirectoryUnusable(InfraError):
+    code = "data_directory_unusable"
+
+    def __init__(self, directory: Path, reason: str) -> None:
+        super().__init__(
+            f"The data directory {directory} cannot be written ({reason}): make it writable, or choose another with "
+            f"HEADRACE_DATA_DIR."
+        )

@@ -1,0 +1,1 @@
+"""The embedded runtime: brokers, ports, processes, and the supervisor that keeps the parts of one machine up."""
