@@ -99,7 +99,7 @@ def published_schema(event_type: type[Any]) -> Mapping[str, Any]:
 
 def single_object_header(avro: Mapping[str, Any]) -> bytes:
     """Marker and fingerprint. fastavro's hex is already in the header's byte order (held against Avro for Java)."""
-    return MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(avro), "CRC-64-AVRO"))
+    return MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(avro)), "CRC-64-AVRO"))
 
 
 def _without_logical_types(node: Any) -> Any:

@@ -1,0 +1,130 @@
+"""Changing what exists: topics, tenants, keys, models, routes. What the command line and the admin API call.
+
+Topics are made here, when a tenant or a deployment is registered, and never on a request's path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.cimpl import NewTopic
+
+from eventlog.errors import DeliveryFailed, LogUnreachable, TopicError
+from eventlog.producer import EventProducer
+from eventlog.profile import BrokerProfile
+from eventlog.registry import Registry
+from schemas.events import (
+    ApiKeyIssued,
+    ApiKeyRevoked,
+    ControlEvent,
+    ModelRegistered,
+    Route,
+    RouteTableChanged,
+    TenantRegistered,
+)
+from schemas.names import check_deployment, check_tenant, split_model_version
+from schemas.topics import CONTROL_MODELS, CONTROL_ROUTES, CONTROL_TENANTS, TopicKind, Topics, TopicSpec
+
+
+class LogAdmin:
+    """Blocking; each method returns when the broker has acknowledged."""
+
+    def __init__(self, profile: BrokerProfile, topics: Topics, *, replication_factor: int = -1) -> None:
+        self._profile = profile
+        self._topics = topics
+        # -1 is the broker's own default; the embedded broker has one copy of everything.
+        self._replication_factor = 1 if profile.kind == "embedded" else replication_factor
+        self._admin = AdminClient(profile.client("headrace-admin"))
+        self._producer = EventProducer(profile, client_id="headrace-admin")
+
+    def cluster_id(self, timeout_s: float = 10.0) -> str:
+        """The broker's own name for the log. Raises LogUnreachable."""
+        return str(self._metadata(timeout_s).cluster_id)
+
+    def create_shared_topics(self) -> None:
+        self.ensure(self._topics.shared())
+
+    def ensure(self, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
+        """Make the topics that are not there. Raises TopicError and LogUnreachable."""
+        existing = set(self._metadata(timeout_s).topics)
+        new = [self._new_topic(spec) for spec in specs if spec.name not in existing]
+        if not new:
+            return
+        for name, future in self._admin.create_topics(new, operation_timeout=timeout_s).items():
+            try:
+                future.result(timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise TopicError(f"topic {name} could not be created: {error.args[0].str()}") from error
+
+    def register_tenant(self, event: TenantRegistered, registry: Registry) -> None:
+        """Make the tenant's topics, then its record. Raises InvalidName."""
+        check_tenant(event.tenant)
+        self.ensure(self._topics.of_tenant(event.tenant, registry.deployments))
+        self._write(CONTROL_TENANTS, event, event.tenant)
+
+    def issue_key(self, event: ApiKeyIssued) -> None:
+        self._write(CONTROL_TENANTS, event, f"{event.tenant}/{event.key_id}")
+
+    def revoke_key(self, event: ApiKeyRevoked) -> None:
+        self._write(CONTROL_TENANTS, event, f"{event.tenant}/{event.key_id}")
+
+    def register_model(self, event: ModelRegistered, registry: Registry) -> None:
+        """Make the deployment's work topics for every tenant, then the record. Raises InvalidName."""
+        split_model_version(event.model_version)
+        check_deployment(event.deployment)
+        for tenant in registry.tenants:
+            self.ensure(self._topics.of_tenant(tenant, {event.deployment}))
+        self._write(CONTROL_MODELS, event, event.model_version)
+
+    def set_routes(self, routes: tuple[Route, ...], registry: Registry, *, now_us: int, reason: str) -> None:
+        """Replace the whole route table."""
+        event = RouteTableChanged(at_us=now_us, revision=registry.routes_revision + 1, routes=routes, reason=reason)
+        self._write(CONTROL_ROUTES, event, "routes")
+
+    def close(self) -> None:
+        self._producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _metadata(self, timeout_s: float) -> ClusterMetadata:
+        try:
+            return self._admin.list_topics(timeout=timeout_s)
+        except KafkaException as error:
+            where = self._profile.bootstrap_servers
+            raise LogUnreachable(f"no broker answers at {where}: {error.args[0].str()}") from error
+
+    def _new_topic(self, spec: TopicSpec) -> NewTopic:
+        config = (
+            {"cleanup.policy": "compact"}
+            if spec.retention_ms is None
+            else {"cleanup.policy": "delete", "retention.ms": str(spec.retention_ms)}
+        )
+        return NewTopic(
+            spec.name, num_partitions=spec.partitions, replication_factor=self._replication_factor, config=config
+        )
+
+    def _write(self, kind: TopicKind, event: ControlEvent, key: str) -> None:
+        failures: list[DeliveryFailed] = []
+        self._producer.send(
+            kind.name,
+            event,
+            key=key,
+            partition=0,
+            on_delivery=lambda failure: failures.append(failure) if failure else None,
+        )
+        if self._producer.flush(30.0):
+            raise LogUnreachable(f"{kind.name} was not acknowledged within 30 s")
+        if failures:
+            raise failures[0]

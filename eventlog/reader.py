@@ -1,0 +1,126 @@
+"""Reading the log by assignment: explicit partitions from explicit offsets, no group, no commits.
+
+Owned by one thread. Resume, recovery, the registry and the gateway's live tail all read this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as KafkaMessage
+
+from eventlog.errors import LogUnreachable
+from eventlog.profile import BrokerProfile
+from eventlog.record import Record
+
+Position = tuple[str, int]  # topic, partition
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one poll brought. `ended`: partitions whose end was reached, with the offset that comes next there."""
+
+    records: list[Record]
+    ended: Mapping[Position, int]
+
+
+class LogReader:
+    """A consumer that only assigns."""
+
+    def __init__(self, profile: BrokerProfile, *, client_id: str) -> None:
+        self._profile = profile
+        self._consumer = Consumer({**profile.consumer(client_id), "enable.partition.eof": True})
+        self._assigned: dict[Position, int] = {}
+
+    @property
+    def assigned(self) -> Mapping[Position, int]:
+        """Partitions with the next offset that `poll` will bring."""
+        return self._assigned
+
+    def assign(self, topic: str, partition: int, offset: int) -> None:
+        """Read from this offset on (a number; OFFSET_BEGINNING costs librdkafka half a second)."""
+        at = TopicPartition(topic, partition, offset)
+        if (topic, partition) in self._assigned:
+            self._consumer.incremental_unassign([at])
+        self._consumer.incremental_assign([at])
+        self._assigned[topic, partition] = offset
+
+    def unassign(self, topic: str, partition: int) -> None:
+        if self._assigned.pop((topic, partition), None) is not None:
+            self._consumer.incremental_unassign([TopicPartition(topic, partition)])
+
+    def poll(self, timeout_s: float, max_records: int = 500) -> Batch:
+        """The next records, or an empty batch after `timeout_s`. Raises LogUnreachable on a fatal error only."""
+        records: list[Record] = []
+        ended: dict[Position, int] = {}
+        for message in self._consumer.consume(max_records, timeout_s) if self._assigned else []:
+            position = _position(message)
+            error = message.error()
+            if error is None:
+                record = Record.of(message)
+                records.append(record)
+                if position in self._assigned:
+                    self._assigned[position] = record.offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended[position] = message.offset() or 0
+            elif error.fatal():
+                raise LogUnreachable(error.str())
+        return Batch(records, ended)
+
+    def bounds(self, topic: str, partition: int, timeout_s: float = 10.0) -> tuple[int, int]:
+        """(first offset, next offset to be written). The second is a lower bound on the embedded broker."""
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+        except KafkaException as error:
+            raise LogUnreachable(f"no answer about {topic}/{partition}: {error.args[0]}") from error
+        return int(low), int(high)
+
+    def offset_at(self, topic: str, partition: int, at_ms: int, timeout_s: float = 10.0) -> int:
+        """The first offset written at or after this time: where the log of a request made then can begin.
+
+        The embedded broker can't be asked for times: there it is the first offset.
+        """
+        low, high = self.bounds(topic, partition, timeout_s)
+        if self._profile.kind == "embedded":
+            return low
+        found = self._consumer.offsets_for_times([TopicPartition(topic, partition, at_ms)], timeout=timeout_s)
+        offset = int(found[0].offset)
+        return high if offset < 0 else offset
+
+    def read_to_end(self, starts: Mapping[Position, int], *, idle_timeout_s: float = 30.0) -> Iterator[Record]:
+        """Every record from these offsets up to the end as it is found, partition by partition as they come.
+
+        Leaves nothing assigned. Raises LogUnreachable when nothing at all came for `idle_timeout_s`.
+        """
+        for (topic, partition), offset in starts.items():
+            self.assign(topic, partition, offset)
+        open_positions = set(starts)
+        idle_s = 0.0
+        while open_positions:
+            batch = self.poll(0.1)
+            yield from batch.records
+            open_positions -= set(batch.ended)
+            idle_s = 0.0 if batch.records or batch.ended else idle_s + 0.1
+            if idle_s >= idle_timeout_s:
+                raise LogUnreachable(f"{sorted(open_positions)} did not end within {idle_timeout_s:.0f} s")
+        for topic, partition in starts:
+            self.unassign(topic, partition)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _position(message: KafkaMessage) -> Position:
+    return message.topic() or "", message.partition() or 0

@@ -1,0 +1,66 @@
+"""One record of the log, read or to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from confluent_kafka import Message as KafkaMessage
+
+from schemas.codec import decode
+from schemas.events import Event
+
+Headers = list[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What stood in the log at (topic, partition, offset). `value` is empty for a tombstone."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes
+    headers: Sequence[tuple[str, bytes]]
+
+    def event(self) -> Event:
+        """The event in it. Raises ContractError (UndecodableEvent, UnknownSchema)."""
+        return decode(self.value)
+
+    def header(self, name: str) -> bytes | None:
+        return next((value for key, value in self.headers if key == name), None)
+
+    @classmethod
+    def of(cls, message: KafkaMessage) -> Record:
+        """A consumed message (one without an error)."""
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
+        assert partition is not None
+        assert offset is not None
+        headers = cast(Sequence[tuple[str, str | bytes | None]], message.headers() or [])
+        return cls(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            timestamp_ms=message.timestamp()[1],
+            key=_bytes(message.key()),
+            value=_bytes(message.value()) or b"",
+            headers=[(name, _bytes(value) or b"") for name, value in headers],
+        )
+
+
+def headers_of(event: Event) -> Headers:
+    """Headers by which a reader can pick records without decoding them."""
+    headers: Headers = [("ce_type", b"headrace.v1." + type(event).__name__.encode())]
+    for name in ("request_id", "tenant"):
+        value = getattr(event, name, None)
+        if value is not None:
+            headers.append((name, value.encode()))
+    return headers
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,68 @@
+"""Tenants, keys, models and routes: a fold of the compacted control topics, the same in every part.
+
+`Registry` is an immutable value. `apply` gives the next one; whoever holds an older one holds a consistent picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from schemas.api_keys import hash_api_key, key_id_of
+from schemas.events import (
+    ApiKeyIssued,
+    ApiKeyRevoked,
+    ControlEvent,
+    ModelRegistered,
+    Route,
+    RouteTableChanged,
+    TenantRegistered,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """What is known of tenants and models at one moment.
+
+    tenants by name; keys by key id; models by pinned version (`name@version`); routes by alias.
+    """
+
+    tenants: Mapping[str, TenantRegistered] = field(default_factory=dict)
+    keys: Mapping[str, ApiKeyIssued] = field(default_factory=dict)
+    models: Mapping[str, ModelRegistered] = field(default_factory=dict)
+    routes: Mapping[str, Route] = field(default_factory=dict)
+    routes_revision: int = 0
+
+    def apply(self, event: ControlEvent) -> Registry:
+        """The registry after this event; an older route table than the one at hand changes nothing."""
+        match event:
+            case TenantRegistered():
+                return replace(self, tenants={**self.tenants, event.tenant: event})
+            case ApiKeyIssued():
+                return replace(self, keys={**self.keys, event.key_id: event})
+            case ApiKeyRevoked():
+                return replace(self, keys={k: v for k, v in self.keys.items() if k != event.key_id})
+            case ModelRegistered():
+                return replace(self, models={**self.models, event.model_version: event})
+            case RouteTableChanged():
+                if event.revision < self.routes_revision:
+                    return self
+                routes = {route.alias: route for route in event.routes}
+                return replace(self, routes=routes, routes_revision=event.revision)
+
+    @property
+    def deployments(self) -> frozenset[str]:
+        return frozenset(model.deployment for model in self.models.values())
+
+    def tenant_for_key(self, secret: str) -> TenantRegistered | None:
+        """The tenant for which an API key speaks, or None."""
+        key_id = key_id_of(secret)
+        issued = self.keys.get(key_id) if key_id else None
+        # Comparing hashes of 160 random bits leaks nothing that helps to guess the key.
+        if issued is None or issued.key_sha256 != hash_api_key(secret):
+            return None
+        return self.tenants.get(issued.tenant)
+
+    def model_names(self) -> list[str]:
+        """Every name that a client may ask for: aliases, then pinned versions."""
+        return sorted(self.routes) + sorted(self.models)

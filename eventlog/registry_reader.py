@@ -1,0 +1,106 @@
+"""Keeps a Registry current: reads the control topics from their start, then follows them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from eventlog.errors import LogUnreachable
+from eventlog.profile import BrokerProfile
+from eventlog.reader import LogReader, Position
+from eventlog.record import Record
+from eventlog.registry import Registry
+from schemas.errors import ContractError
+from schemas.events import ControlEvent
+from schemas.topics import CONTROL_KINDS
+
+Listener = Callable[[Registry], None]
+
+
+class RegistryReader:
+    """A thread that follows the control topics. `registry` is always a consistent value; listeners hear of changes.
+
+    Listeners are called on the reader's thread, once with the first whole registry and then after each batch.
+    """
+
+    def __init__(self, profile: BrokerProfile, *, client_id: str) -> None:
+        self._profile = profile
+        self._client_id = f"{client_id}-registry"
+        self._registry = Registry()
+        self._listeners: list[Listener] = []
+        self._lock = threading.Lock()
+        self._caught_up = threading.Event()
+        self._stop = threading.Event()
+        self._failure: Exception | None = None
+        self.undecodable = 0
+        self._thread = threading.Thread(target=self._run, name=self._client_id, daemon=True)
+
+    @property
+    def registry(self) -> Registry:
+        return self._registry
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the thread ended, if it ended on its own."""
+        return self._failure
+
+    def start(self, timeout_s: float = 30.0) -> Registry:
+        """Start and wait until everything that is in the topics now has been read. Raises LogUnreachable."""
+        self._thread.start()
+        if not self._caught_up.wait(timeout_s):
+            self.close()
+            raise LogUnreachable(f"the control topics could not be read within {timeout_s:.0f} s")
+        if self._failure is not None:
+            raise LogUnreachable(f"the control topics could not be read: {self._failure}") from self._failure
+        return self._registry
+
+    def listen(self, listener: Listener) -> None:
+        """Call on every change from now on, and once at once."""
+        with self._lock:
+            self._listeners.append(listener)
+            listener(self._registry)
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(5.0)
+
+    def _run(self) -> None:
+        try:
+            with LogReader(self._profile, client_id=self._client_id) as reader:
+                self._follow(reader)
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._caught_up.set()
+
+    def _follow(self, reader: LogReader) -> None:
+        behind: set[Position] = set()
+        for kind in CONTROL_KINDS:
+            low, _ = reader.bounds(kind.name, 0)
+            reader.assign(kind.name, 0, low)
+            behind.add((kind.name, 0))
+        while not self._stop.is_set():
+            batch = reader.poll(0.25)
+            self._apply(batch.records)
+            behind -= set(batch.ended)
+            if not behind:
+                self._caught_up.set()
+
+    def _apply(self, records: list[Record]) -> None:
+        registry = self._registry
+        for record in records:
+            if not record.value:
+                continue
+            try:
+                event = record.event()
+            except ContractError:
+                self.undecodable += 1
+                continue
+            if isinstance(event, ControlEvent):
+                registry = registry.apply(event)
+        if registry is not self._registry:
+            with self._lock:
+                self._registry = registry
+                for listener in self._listeners:
+                    listener(registry)
