@@ -10,6 +10,21 @@ import pytest
 
 from tests.brokers import Broker, NoRealBroker, running_broker
 
+_CHOSEN = os.environ.get("HEADRACE_TEST_BROKER")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With HEADRACE_TEST_BROKER=real (`make test-integration`), only what uses a broker is worth running again."""
+    if _CHOSEN != "real":
+        return
+    chosen = [item for item in items if _uses_a_broker(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def _uses_a_broker(item: pytest.Item) -> bool:
+    return item.get_closest_marker("integration") is not None or "broker" in getattr(item, "fixturenames", ())
+
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
@@ -18,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         with running_broker(tmp_path_factory.mktemp("broker")) as running:
             yield running
     except NoRealBroker as reason:
-        pytest.skip(str(reason))
+        pytest.exit(str(reason), returncode=1)
 
 
 @pytest.fixture
@@ -32,7 +47,7 @@ def _real_broker_for_integration_tests(request: pytest.FixtureRequest) -> None:
     """Tests marked `integration` make claims that only Apache Kafka can keep: skip them on the embedded broker."""
     if request.node.get_closest_marker("integration") is None:
         return
-    if os.environ.get("HEADRACE_TEST_BROKER") == "embedded" or not request.getfixturevalue("broker").is_real:
+    if _CHOSEN == "embedded" or not request.getfixturevalue("broker").is_real:
         pytest.skip(
             "needs a real broker: HEADRACE_TEST_KAFKA, Docker, or KAFKA_HOME with Java 17+ (make test-integration)"
         )
