@@ -47,6 +47,8 @@ class BrokerProfile:
             "compression.type": "none" if self.kind == "embedded" else "lz4",
             "queue.buffering.max.kbytes": 64 * 1024,
             "delivery.timeout.ms": 30_000,
+            # How long a topic may be unknown before a record for it fails: ours exist before anyone writes to them.
+            "topic.metadata.propagation.max.ms": 5_000,
         }
 
     def consumer(self, client_id: str, *, group_id: str | None = None) -> dict[str, Any]:

@@ -35,14 +35,20 @@ class LogReader:
         self._profile = profile
         self._consumer = Consumer({**profile.consumer(client_id), "enable.partition.eof": True})
         self._assigned: dict[Position, int] = {}
+        self._ends: dict[Position, int] = {}  # ends that are asked for and not yet reached
 
     @property
     def assigned(self) -> Mapping[Position, int]:
         """Partitions with the next offset that `poll` will bring."""
         return self._assigned
 
-    def assign(self, topic: str, partition: int, offset: int) -> None:
-        """Read from this offset on (a number; OFFSET_BEGINNING costs librdkafka half a second)."""
+    def assign(self, topic: str, partition: int, offset: int, *, watch_end: bool = False) -> None:
+        """Read from this offset on (a number; OFFSET_BEGINNING costs librdkafka half a second).
+
+        watch_end: ask the broker where the log ends now, so that `ended` is told without waiting for an empty fetch.
+        """
+        if watch_end and self._profile.kind == "kafka":  # the embedded broker's answer is too low
+            self._ends[topic, partition] = self.bounds(topic, partition)[1]
         at = TopicPartition(topic, partition, offset)
         if (topic, partition) in self._assigned:
             self._consumer.incremental_unassign([at])
@@ -50,13 +56,16 @@ class LogReader:
         self._assigned[topic, partition] = offset
 
     def unassign(self, topic: str, partition: int) -> None:
+        self._ends.pop((topic, partition), None)
         if self._assigned.pop((topic, partition), None) is not None:
             self._consumer.incremental_unassign([TopicPartition(topic, partition)])
 
     def poll(self, timeout_s: float, max_records: int = 500) -> Batch:
         """The next records, or an empty batch after `timeout_s`. Raises LogUnreachable on a fatal error only."""
         records: list[Record] = []
-        ended: dict[Position, int] = {}
+        ended = self._reached_ends()
+        if ended:
+            timeout_s = 0.0
         for message in self._consumer.consume(max_records, timeout_s) if self._assigned else []:
             position = _position(message)
             error = message.error()
@@ -69,7 +78,13 @@ class LogReader:
                 ended[position] = message.offset() or 0
             elif error.fatal():
                 raise LogUnreachable(error.str())
-        return Batch(records, ended)
+        return Batch(records, ended | self._reached_ends())
+
+    def _reached_ends(self) -> dict[Position, int]:
+        reached = {position: end for position, end in self._ends.items() if self._assigned[position] >= end}
+        for position in reached:
+            del self._ends[position]
+        return reached
 
     def bounds(self, topic: str, partition: int, timeout_s: float = 10.0) -> tuple[int, int]:
         """(first offset, next offset to be written). The second is a lower bound on the embedded broker."""
@@ -97,7 +112,7 @@ class LogReader:
         Leaves nothing assigned. Raises LogUnreachable when nothing at all came for `idle_timeout_s`.
         """
         for (topic, partition), offset in starts.items():
-            self.assign(topic, partition, offset)
+            self.assign(topic, partition, offset, watch_end=True)
         open_positions = set(starts)
         idle_s = 0.0
         while open_positions:

@@ -78,10 +78,10 @@ class RegistryReader:
         behind: set[Position] = set()
         for kind in CONTROL_KINDS:
             low, _ = reader.bounds(kind.name, 0)
-            reader.assign(kind.name, 0, low)
+            reader.assign(kind.name, 0, low, watch_end=True)
             behind.add((kind.name, 0))
         while not self._stop.is_set():
-            batch = reader.poll(0.25)
+            batch = reader.poll(0.1)
             self._apply(batch.records)
             behind -= set(batch.ended)
             if not behind:
