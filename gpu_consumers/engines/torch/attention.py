@@ -1,0 +1,83 @@
+"""Attention of one layer over blocks of KV memory.
+
+Queries come scaled (see rotary), rotated and with their keys already written to memory.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpu_consumers.engines.torch.batch import ChunkIndex, DecodeIndex, StepBatch
+from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS, LayerMemory
+
+
+def attend(qkv: Tensor, batch: StepBatch, layer: LayerMemory, *, query_heads: int) -> Tensor:
+    """[tokens, query heads + 2 * key-value heads, head_dim] -> [tokens, query heads * head_dim]."""
+    decodes = batch.decodes
+    if decodes is not None and not batch.chunks:
+        return decode_attention(qkv[:, :query_heads], decodes, layer)
+    out = qkv.new_empty(qkv.shape[0], query_heads, qkv.shape[-1])
+    if decodes is not None:
+        out[: decodes.count].flatten(1).copy_(decode_attention(qkv[: decodes.count, :query_heads], decodes, layer))
+    for chunk in batch.chunks:
+        out[chunk.begin : chunk.end] = chunk_attention(qkv[chunk.begin : chunk.end], chunk, layer, query_heads)
+    return out.flatten(1)
+
+
+def decode_attention(queries: Tensor, index: DecodeIndex, layer: LayerMemory) -> Tensor:
+    """One query for each sequence: [decodes, query heads, head_dim] -> [decodes, query heads * head_dim].
+
+    Scores are taken block by block over a contiguous range of memory, so the cost is that of the tokens held,
+    however different the lengths; only the softmax, which is small, lays sequences side by side.
+    Query heads that share a key-value head are rows of one product, so nothing is repeated for them.
+    """
+    keys, values = layer.keys, layer.values
+    if index.gathered is None:
+        keys, values = keys[: index.blocks], values[: index.blocks]
+    else:
+        keys, values = keys.index_select(0, index.gathered), values.index_select(0, index.gathered)
+    count, query_heads, head_dim = queries.shape
+    key_heads = keys.shape[1]
+    products, group = index.blocks * key_heads, query_heads // key_heads
+    keys = keys.view(products, BLOCK_TOKENS, head_dim)
+    values = values.view(products, BLOCK_TOKENS, head_dim)
+
+    asked = queries.index_select(0, index.owner).view(products, group, head_dim)
+    by_block = torch.bmm(asked, keys.transpose(1, 2)).view(-1, BLOCK_TOKENS)
+    scores = by_block.index_select(0, index.score_rows).view(count, query_heads, -1).add_(index.mask)
+    weights = scores.softmax(-1).view(-1, BLOCK_TOKENS).index_select(0, index.weight_rows)
+    parts = torch.bmm(weights.view(products, group, BLOCK_TOKENS), values).view(index.blocks, -1)
+    return F.embedding_bag(index.members, parts, index.offsets, mode="sum")
+
+
+def chunk_attention(qkv: Tensor, chunk: ChunkIndex, layer: LayerMemory, query_heads: int) -> Tensor:
+    """Causal attention of one prefill chunk -> [tokens, query heads, head_dim].
+
+    The key-value head stands in the place of the batch, so that its queries share it by a stride of zero.
+    """
+    tokens, heads, head_dim = qkv.shape
+    key_heads = (heads - query_heads) // 2
+    queries = qkv[:, :query_heads].unflatten(1, (key_heads, -1)).permute(1, 2, 0, 3)
+    if chunk.blocks is None:
+        keys = qkv[:, query_heads : query_heads + key_heads].transpose(0, 1)
+        values = qkv[:, query_heads + key_heads :].transpose(0, 1)
+    else:
+        keys = _sequence(layer.keys, chunk.blocks, chunk.length)
+        values = _sequence(layer.values, chunk.blocks, chunk.length)
+    group = query_heads // key_heads
+    attended = F.scaled_dot_product_attention(
+        queries,
+        keys.unsqueeze(1).expand(-1, group, -1, -1),
+        values.unsqueeze(1).expand(-1, group, -1, -1),
+        attn_mask=chunk.mask,
+        is_causal=chunk.mask is None,
+        scale=1.0,
+    )
+    return attended.permute(2, 0, 1, 3).reshape(tokens, query_heads, head_dim)
+
+
+def _sequence(memory: Tensor, blocks: Tensor, length: int) -> Tensor:
+    """A sequence's keys or values laid out in order: [key-value heads, length, head_dim]."""
+    return memory.index_select(0, blocks).transpose(0, 1).flatten(1, 2)[:, :length]

@@ -1,0 +1,168 @@
+"""One step as index tensors: which tokens run, where their keys go, and what each attends to.
+
+Made once for a step and used by every layer. Tokens lie in one row: those of the decodes first, then those of
+each prefill chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gpu_consumers.engines.slots import StepWork
+from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS, KvMemory
+from gpu_consumers.plan import PrefillChunk
+
+_DENSE_ENOUGH: Final = 0.6
+"""Above this share of blocks in use, attention runs over a whole range of memory rather than a gathered copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeIndex:
+    """How the decodes of a step attend. `blocks` below are those that attention runs over, in their order there.
+
+    gathered: block numbers to copy together first; None where the memory's first `blocks` serve as they lie.
+    blocks: how many they are.
+    owner: [blocks] which decode's query each block is compared with (0 for a block of nobody in this step).
+    score_rows: [decodes * heads * columns] for each decode, head and place in its sequence: the row of scores, of
+        [blocks * heads, BLOCK_TOKENS].
+    mask: [decodes, 1, columns * BLOCK_TOKENS] 0 where there is a token and -inf where not.
+    weight_rows: [blocks * heads] the way back: the row of weights, of [decodes * heads * columns, BLOCK_TOKENS].
+    members: block places decode by decode; `offsets`: where each decode's begin.
+    """
+
+    count: int
+    columns: int
+    gathered: Tensor | None
+    blocks: int
+    owner: Tensor
+    score_rows: Tensor
+    mask: Tensor
+    weight_rows: Tensor
+    members: Tensor
+    offsets: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkIndex:
+    """How one prefill chunk attends: its rows of the step, and what lies before it in its sequence.
+
+    blocks: the sequence's blocks, this chunk's included, and mask [tokens, start + tokens]; both None for a
+        chunk that begins its sequence, which attends to itself alone.
+    """
+
+    begin: int
+    end: int
+    length: int
+    blocks: Tensor | None
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """token_ids, positions: [tokens]. kv_rows: [tokens, 2 * key-value heads] rows of `LayerMemory.rows`.
+
+    output_rows: the tokens whose logits are wanted, in the order of output_slots.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    kv_rows: Tensor
+    decodes: DecodeIndex | None
+    chunks: tuple[ChunkIndex, ...]
+    output_rows: Tensor
+    output_slots: tuple[int, ...]
+
+
+def build_batch(work: StepWork, memory: KvMemory, *, query_heads: int, dtype: torch.dtype) -> StepBatch:
+    """`memory` must have room for every token of the step (`KvMemory.make_room`)."""
+    device = memory.layers[0].rows.device
+    token_ids = [decode.token_id for decode in work.decodes]
+    positions = [decode.position for decode in work.decodes]
+    places = [_place(memory.blocks_of(decode.slot), decode.position) for decode in work.decodes]
+    output_rows = list(range(len(token_ids)))
+    output_slots = [decode.slot for decode in work.decodes]
+    chunks = []
+    for chunk in work.prefills:
+        begin, blocks = len(token_ids), memory.blocks_of(chunk.slot)
+        span = range(chunk.start, chunk.start + len(chunk.token_ids))
+        token_ids.extend(chunk.token_ids)
+        positions.extend(span)
+        places.extend(_place(blocks, position) for position in span)
+        chunks.append(_chunk_index(chunk, begin, blocks, dtype, device))
+        if chunk.last:
+            output_rows.append(len(token_ids) - 1)
+            output_slots.append(chunk.slot)
+    return StepBatch(
+        token_ids=torch.tensor(token_ids, device=device),
+        positions=torch.tensor(positions, device=device),
+        kv_rows=_kv_rows(torch.tensor(places, device=device), memory),
+        decodes=_decode_index(work, memory, query_heads, dtype, device) if work.decodes else None,
+        chunks=tuple(chunks),
+        output_rows=torch.tensor(output_rows, device=device),
+        output_slots=tuple(output_slots),
+    )
+
+
+def _place(blocks: list[int], position: int) -> int:
+    """Where a position lies in memory, counted in tokens."""
+    return blocks[position // BLOCK_TOKENS] * BLOCK_TOKENS + position % BLOCK_TOKENS
+
+
+def _kv_rows(places: Tensor, memory: KvMemory) -> Tensor:
+    heads = torch.arange(memory.shape.heads, device=places.device)
+    block, offset = places // BLOCK_TOKENS, places % BLOCK_TOKENS
+    keys = (block.unsqueeze(-1) * memory.shape.heads + heads) * BLOCK_TOKENS + offset.unsqueeze(-1)
+    return torch.cat((keys, keys + memory.blocks * memory.shape.heads * BLOCK_TOKENS), dim=-1)
+
+
+def _chunk_index(
+    chunk: PrefillChunk, begin: int, blocks: list[int], dtype: torch.dtype, device: torch.device
+) -> ChunkIndex:
+    tokens = len(chunk.token_ids)
+    length = chunk.start + tokens
+    if chunk.start == 0:
+        return ChunkIndex(begin, begin + tokens, length, None, None)
+    mask = torch.full((tokens, length), float("-inf"), dtype=dtype, device=device).triu_(chunk.start + 1)
+    return ChunkIndex(begin, begin + tokens, length, torch.tensor(blocks, device=device), mask)
+
+
+def _decode_index(
+    work: StepWork, memory: KvMemory, query_heads: int, dtype: torch.dtype, device: torch.device
+) -> DecodeIndex:
+    held = [memory.blocks_of(decode.slot) for decode in work.decodes]
+    count, columns = len(held), max(map(len, held))
+    used = [block for blocks in held for block in blocks]
+    dense = len(used) >= _DENSE_ENOUGH * (max(used) + 1)
+    blocks = max(used) + 1 if dense else len(used)
+    members = torch.tensor(used, device=device) if dense else torch.arange(len(used), device=device)
+    sizes = torch.tensor([len(blocks) for blocks in held], device=device)
+    owners = torch.repeat_interleave(torch.arange(count, device=device), sizes)
+    offsets = sizes.cumsum(0) - sizes
+    column_of = torch.arange(len(used), device=device) - offsets[owners]
+
+    heads = torch.arange(query_heads, device=device)
+    owner = torch.zeros(blocks, dtype=torch.long, device=device)
+    owner[members] = owners
+    score_rows = torch.zeros(count, query_heads, columns, dtype=torch.long, device=device)
+    score_rows[owners, :, column_of] = members.unsqueeze(-1) * query_heads + heads
+    weight_rows = torch.zeros(blocks, query_heads, dtype=torch.long, device=device)
+    weight_rows[members] = (owners.unsqueeze(-1) * query_heads + heads) * columns + column_of.unsqueeze(-1)
+    lengths = torch.tensor([decode.position + 1 for decode in work.decodes], device=device)
+    absent = torch.arange(columns * BLOCK_TOKENS, device=device) >= lengths.unsqueeze(-1)
+    mask = torch.zeros(count, columns * BLOCK_TOKENS, dtype=dtype, device=device).masked_fill_(absent, float("-inf"))
+    return DecodeIndex(
+        count=count,
+        columns=columns,
+        gathered=None if dense else torch.tensor(used, device=device),
+        blocks=blocks,
+        owner=owner,
+        score_rows=score_rows.view(-1),
+        mask=mask.unsqueeze(1),
+        weight_rows=weight_rows.view(-1),
+        members=members,
+        offsets=offsets,
+    )

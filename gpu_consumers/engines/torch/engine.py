@@ -1,0 +1,104 @@
+"""The torch engine: one plan, one forward pass, one token for each sequence that is due one."""
+
+from __future__ import annotations
+
+import torch
+
+from gpu_consumers.engine import EngineInfo
+from gpu_consumers.engines.slots import SlotTable, StepWork
+from gpu_consumers.engines.torch.batch import build_batch
+from gpu_consumers.engines.torch.kv_memory import KvMemory
+from gpu_consumers.engines.torch.model import LlamaModel
+from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
+from gpu_consumers.sampling import Draw, sample
+
+
+class TorchEngine:
+    """Continuous batching: sequences join and leave between steps, prefill chunks run beside decodes.
+
+    A step is one forward pass over all its tokens, whatever their number: a decode that has one more token to
+    run and a chunk of a prompt differ in nothing but their attention.
+    Rows of a matrix product are computed apart, so a sequence that goes wrong (NaN) leaves its neighbours alone.
+    Its neighbours' number, though, may choose another order of summation in the matrix library: logits of one
+    sequence are equal up to rounding in different company, not to the bit. In fp32 that flips no token in
+    practice; in bf16 near ties can flip.
+    """
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        info: EngineInfo,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """`load_torch_engine` makes one from a model's directory."""
+        self._model = model
+        self._info = info
+        self._dtype = dtype
+        self._slots = SlotTable(info)
+        self._memory = KvMemory(
+            model.kv_shape,
+            slots=info.slots,
+            max_context_tokens=info.max_context_tokens,
+            dtype=dtype,
+            device=device,
+        )
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan) -> StepResult:
+        for slot in plan.released:
+            self._memory.release(slot)
+        work = self._slots.begin(plan)
+        failures = dict(work.failures)
+        tokens: dict[int, int] = {}
+        if work.prefills or work.decodes:
+            self._run(work, tokens, failures)
+        for slot in failures:
+            self._memory.release(slot)
+        return StepResult(tokens, failures)
+
+    def warm_up(self) -> None:
+        """Run every kind of step: chunks that begin and that go on, and decodes of 1, 2, 4, ... slots.
+
+        The slots must be free, and are free afterwards.
+        """
+        slots = range(self._info.slots)
+        kinds = (SamplingParams(), SamplingParams(1.0), SamplingParams(1.0, top_p=0.9), SamplingParams(1.0, top_k=8))
+        admitted = tuple(Admission(slot, kinds[slot % 4], self._info.max_context_tokens) for slot in slots)
+        self.execute(StepPlan(admitted=admitted, prefills=tuple(PrefillChunk(slot, (0,), 0, False) for slot in slots)))
+        last = tuple(PrefillChunk(slot, (0,), 1, True) for slot in slots)
+        self.execute(StepPlan(prefills=last[1:]))
+        self.execute(StepPlan(prefills=last[:1], decodes=tuple(Decode(slot, 0, 2) for slot in slots[1:])))
+        position, count = 3, 1
+        while position < self._info.max_context_tokens:
+            self.execute(StepPlan(decodes=tuple(Decode(slot, 0, position) for slot in slots[1 : 1 + count])))
+            if count >= self._info.slots:
+                break
+            position, count = position + 1, 2 * count
+        self.execute(StepPlan(released=tuple(slots)))
+
+    def close(self) -> None:
+        """Give the KV memory back."""
+        for slot in range(self._info.slots):
+            self._memory.release(slot)
+
+    def _run(self, work: StepWork, tokens: dict[int, int], failures: dict[int, str]) -> None:
+        lengths = {chunk.slot: chunk.start + len(chunk.token_ids) for chunk in work.prefills}
+        lengths.update((decode.slot, decode.position + 1) for decode in work.decodes)
+        self._memory.make_room(lengths)
+        batch = build_batch(work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype)
+        logits = self._model.forward(batch, self._memory)
+        if logits is None:
+            return
+        draws = [Draw(self._slots[slot].sampling, self._slots.next_output_index(slot)) for slot in batch.output_slots]
+        for slot, token in zip(batch.output_slots, sample(logits, draws), strict=True):
+            if token is None:
+                failures[slot] = "the model gave logits that are not numbers (NaN or infinity)"
+                self._slots.fail(slot, failures[slot])
+            else:
+                tokens[slot] = token

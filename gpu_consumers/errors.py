@@ -1,0 +1,30 @@
+"""What can be wrong with a GPU consumer as a whole: one tree, stable codes.
+
+What is wrong with one sequence is never an exception: it is a reason in `StepResult.failures`.
+"""
+
+from typing import ClassVar
+
+
+class GpuConsumerError(Exception):
+    """Root of the tree. `code` is stable: callers act on it, never on the message."""
+
+    code: ClassVar[str] = "gpu_consumer_error"
+
+
+class ModelFilesMissingError(GpuConsumerError):
+    """The model's directory, its configuration or its weights are not there or cannot be read."""
+
+    code = "model_files_missing"
+
+
+class UnsupportedModelError(GpuConsumerError):
+    """The model's architecture, or an option in its configuration, is not one that the engine computes right."""
+
+    code = "unsupported_model"
+
+
+class EngineConfigurationError(GpuConsumerError):
+    """The engine was asked for something that cannot be: a dtype, a device, a number of slots."""
+
+    code = "engine_configuration"
