@@ -56,7 +56,8 @@ def logs(draw: st.DrawFn) -> list[TokenLogEvent]:
             own.append(tokens(attempt, position, position + size))
             position += size
         own.append(finished(attempt))
-        survives = len(own) if draw(st.booleans()) else draw(st.integers(0, len(own)))
+        dies = draw(st.booleans())
+        survives = draw(st.integers(0, len(own))) if dies else len(own)
         for event in own[:survives]:
             log.append(event)
             if zombies and draw(st.booleans()):
