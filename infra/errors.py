@@ -122,6 +122,17 @@ class DiskFull(InfraError):
         )
 
 
+class DataDirectoryBusy(InfraError):
+    code = "data_directory_busy"
+
+    def __init__(self, directory: Path, holder: str) -> None:
+        who = f" (process {holder})" if holder else ""
+        super().__init__(
+            f"Another `headrace up`{who} uses the data directory {directory}: stop it first, or choose another "
+            f"directory with HEADRACE_DATA_DIR."
+        )
+
+
 class DataDirectoryUnusable(InfraError):
     code = "data_directory_unusable"
 

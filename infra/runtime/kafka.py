@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import base64
-import os
 import subprocess
 import uuid
 from pathlib import Path
 
-from infra.errors import BrokerFailed, DiskFull, KafkaHomeInvalid
+from infra.errors import BrokerFailed, KafkaHomeInvalid
 from infra.runtime.command import Command
+from infra.runtime.data_directory import check_free_space
 from infra.runtime.logs import last_lines
 from infra.runtime.ports import LOOPBACK
-
-# An empty node takes 5 MB; the rest is room to notice a filling disk before Kafka stops on it.
-NEEDED_FREE_BYTES = 256_000_000
 
 # C1 only and the serial collector: ready in 1.3 s instead of 3-5 s. A class-data archive would save another 0.5 s
 # but costs 2.3 s at the first stop, which has to fit into the grace of Ctrl-C.
@@ -84,7 +81,7 @@ def prepare_kafka(java: Path, kafka_home: Path, directory: Path, port: int, cont
     """
     logs = directory / "log"
     logs.mkdir(parents=True, exist_ok=True)
-    _check_disk(directory)
+    check_free_space(directory)
     properties = directory / "server.properties"
     properties.write_text(server_properties(port, controller_port, logs))
     log4j = directory / "log4j2.yaml"
@@ -101,13 +98,6 @@ def prepare_kafka(java: Path, kafka_home: Path, directory: Path, port: int, cont
 
 def _cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-
-
-def _check_disk(directory: Path) -> None:
-    disk = os.statvfs(directory)
-    free = disk.f_bavail * disk.f_frsize
-    if free < NEEDED_FREE_BYTES:
-        raise DiskFull(directory, free, NEEDED_FREE_BYTES)
 
 
 def _format(command: Command) -> None:

@@ -172,7 +172,7 @@ class _Step:
             not_before=now + self._backoff.delay(failures),
             failures=failures,
             restarts=part.restarts + 1,
-            why=why,
+            why=part.why if part.state is PartState.STOPPING else why,  # why it was told to end says more
         )
 
     def _begin_stop(self, at_once: bool) -> None:
