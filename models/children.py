@@ -4,24 +4,32 @@ import contextlib
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 EXIT_DISK_FULL: Final = 3
 """How a child of ours says that the disk is full: an exit status carries no errno."""
 
 
 @contextlib.contextmanager
-def child(
-    command: Sequence[str], *, stdout: int | IO[str], stderr: int | IO[str], cwd: Path | None = None
-) -> Iterator[subprocess.Popen[str]]:
-    """A running `command`; killed, and waited for, if the block is left (by Ctrl-C, say) while it runs."""
+def child(command: Sequence[str], *, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A running `command`; killed, and waited for, if the block is left (by Ctrl-C, say) while it runs.
+
+    `stdout` of the process carries its errors too, by a pipe: a file could be on the disk that is full.
+    """
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=cwd, text=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=cwd,
+        text=True,
+        errors="replace",
     ) as process:
         try:
             yield process
-        finally:
-            process.kill()  # does nothing to a process that has been waited for
+        except BaseException:
+            process.kill()
+            raise
 
 
 def last_line(text: str) -> str:

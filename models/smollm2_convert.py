@@ -1,7 +1,7 @@
 """Converts the GGUF file of SmolLM2 to a model directory: `python -m models.smollm2_convert SOURCE DESTINATION`.
 
-A program of its own, so that the memory goes back when it is done. Standard output gets the fraction that is
-done, a number a line; standard error's last line says what stopped it.
+A program of its own, so that the memory goes back when it is done. Its output is the fraction that is done, a
+number a line; any other line says what stopped it.
 """
 
 import errno
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     """Exit status: 0, EXIT_DISK_FULL, or 1 for a file that cannot be converted."""
     source, destination = map(Path, arguments)
     try:
-        convert(source, destination, lambda fraction: print(fraction, flush=True))
+        convert(source, destination, lambda fraction: print(f"{fraction:.3f}", flush=True))
     except ModelConversionError as error:
         print(error, file=sys.stderr)
         return 1

