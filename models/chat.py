@@ -8,7 +8,7 @@ prompt has the same text here as there.
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import jinja2
 from jinja2 import nodes
@@ -19,8 +19,20 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from models.errors import ChatTemplateRefusedError, TokenizerInvalidError
 
 
+class ChatTurn(Protocol):
+    """One turn of a conversation, whoever's class it is: a :class:`schemas.events.Message`, a ChatMessage."""
+
+    @property
+    def role(self) -> str:
+        """What the model's template knows: system, user, assistant."""
+        ...
+
+    @property
+    def content(self) -> str: ...
+
+
 class ChatMessage(NamedTuple):
-    """One turn of a conversation. `role` is what the model's template knows: system, user, assistant."""
+    """A turn, for those who have no class of their own."""
 
     role: str
     content: str
@@ -48,7 +60,7 @@ class ChatTemplate:
                 "repair chat_template.jinja or the chat_template of tokenizer_config.json"
             ) from error
 
-    def render(self, messages: Sequence[ChatMessage], *, at: datetime | None = None) -> str:
+    def render(self, messages: Sequence[ChatTurn], *, at: datetime | None = None) -> str:
         """The prompt for `messages`, ending with the generation prompt (the opening of the answer).
 
         `at` is the time that a template sees if it prints today's date. Pass the request's own time, so that
@@ -58,7 +70,7 @@ class ChatTemplate:
         moment = datetime.now(UTC) if at is None else at
         try:
             return self._template.render(
-                messages=[message._asdict() for message in messages],
+                messages=[{"role": turn.role, "content": turn.content} for turn in messages],
                 tools=None,
                 documents=None,
                 add_generation_prompt=True,

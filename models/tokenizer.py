@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, Self
 
 import tokenizers
 
-from models.chat import ChatMessage, ChatTemplate
+from models.chat import ChatTemplate, ChatTurn
 from models.errors import (
     ChatTemplateMissingError,
     TextNotEncodableError,
@@ -43,7 +43,7 @@ class Tokenizer(Protocol):
         """
         ...
 
-    def encode_chat(self, messages: Sequence[ChatMessage], *, at: datetime | None = None) -> list[int]:
+    def encode_chat(self, messages: Sequence[ChatTurn], *, at: datetime | None = None) -> list[int]:
         """Token ids of a conversation, up to and including the opening of the answer.
 
         `at` is the date that a template may print (see :meth:`models.chat.ChatTemplate.render`).
@@ -88,7 +88,7 @@ class ByteTokenizer:
         except UnicodeEncodeError as error:
             raise _not_encodable(error) from error
 
-    def encode_chat(self, messages: Sequence[ChatMessage], *, at: datetime | None = None) -> list[int]:
+    def encode_chat(self, messages: Sequence[ChatTurn], *, at: datetime | None = None) -> list[int]:
         return self.encode("\n".join(message.content for message in messages))
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -166,7 +166,7 @@ class DirectoryTokenizer:
     def encode(self, text: str) -> list[int]:
         return self._encode(text, add_special_tokens=True)
 
-    def encode_chat(self, messages: Sequence[ChatMessage], *, at: datetime | None = None) -> list[int]:
+    def encode_chat(self, messages: Sequence[ChatTurn], *, at: datetime | None = None) -> list[int]:
         if self._chat_template is None:
             raise ChatTemplateMissingError(
                 f"{self._name} has no chat template, so it takes a bare prompt and no messages; "

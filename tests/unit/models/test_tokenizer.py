@@ -20,6 +20,7 @@ from models.errors import (
     TokenizerNotFoundError,
 )
 from models.tokenizer import ByteTokenizer, DirectoryTokenizer, open_tokenizer
+from schemas.events import Message
 from tests.tiny_model import CHAT_TEMPLATE, make_tiny_tokenizer, tiny_tokenizer
 
 CONVERSATION = [
@@ -65,6 +66,13 @@ class TestDirectoryTokenizer:
         self, directory: Path, messages: Sequence[ChatMessage]
     ) -> None:
         assert DirectoryTokenizer.open(directory).encode_chat(messages) == ids_of_transformers(directory, messages)
+
+    @pytest.mark.parametrize("name", ["directory", "bytes"])
+    def test_the_messages_of_an_event_are_taken_as_they_are(self, directory: Path, name: str) -> None:
+        tokenizer = open_tokenizer(str(directory) if name == "directory" else name)
+        of_event = [Message(role=message.role, content=message.content) for message in CONVERSATION]
+
+        assert tokenizer.encode_chat(of_event) == tokenizer.encode_chat(CONVERSATION)
 
     @pytest.mark.parametrize(
         "template",
