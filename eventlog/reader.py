@@ -66,7 +66,7 @@ class LogReader:
         ended = self._reached_ends()
         if ended:
             timeout_s = 0.0
-        for message in self._consumer.consume(max_records, timeout_s) if self._assigned else []:
+        for message in self._consume(timeout_s, max_records) if self._assigned else []:
             position = _position(message)
             error = message.error()
             if error is None:
@@ -79,6 +79,11 @@ class LogReader:
             elif error.fatal():
                 raise LogUnreachable(error.str())
         return Batch(records, ended | self._reached_ends())
+
+    def _consume(self, timeout_s: float, max_records: int) -> list[KafkaMessage]:
+        """Wait for one message, then take what is there: asked for many, librdkafka waits until it has them all."""
+        first = self._consumer.consume(1, timeout_s)
+        return first + self._consumer.consume(max_records - 1, 0) if first else first
 
     def _reached_ends(self) -> dict[Position, int]:
         reached = {position: end for position, end in self._ends.items() if self._assigned[position] >= end}
