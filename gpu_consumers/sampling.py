@@ -86,7 +86,7 @@ def _draw_whole(probabilities: Tensor, whole: list[int], draws: Sequence[Draw], 
     rising = probabilities[whole].double().cumsum(-1)
     at = [uniform(draws[drawn[i]].sampling.seed, draws[drawn[i]].output_index) for i in whole]
     points = torch.tensor(at, dtype=torch.float64, device=rising.device).unsqueeze(-1) * rising[:, -1:]
-    return _inverse(rising, points).squeeze(-1).tolist()  # type: ignore[no-any-return]
+    return _inverse(rising, points).squeeze(-1).tolist()
 
 
 def _inverse(rising: Tensor, points: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def _candidates(
     chosen = rows >= torch.stack(floors).unsqueeze(-1)
     counts = chosen.sum(-1).tolist()
     ids = chosen.nonzero()[:, 1]
-    return list(zip(rows[chosen].split(counts), ids.split(counts), strict=True))
+    return list(zip(torch.split(rows[chosen], counts), torch.split(ids, counts), strict=True))
 
 
 def _draw_nucleus(probabilities: Tensor, ids: Tensor, draw: Draw) -> int:

@@ -106,7 +106,7 @@ class SlotTable:
         if reason is None:
             self._slots[part.slot].computed_tokens += len(_tokens(part))
             return True
-        failures[part.slot] = reason
+        failures.setdefault(part.slot, reason)
         if part.slot in self._slots:
             self.fail(part.slot, reason)
         return False

@@ -59,7 +59,7 @@ def chunk_attention(qkv: Tensor, chunk: ChunkIndex, layer: LayerMemory, query_he
     """
     tokens, heads, head_dim = qkv.shape
     key_heads = (heads - query_heads) // 2
-    queries = qkv[:, :query_heads].unflatten(1, (key_heads, -1)).permute(1, 2, 0, 3)
+    queries = qkv[:, :query_heads].view(tokens, key_heads, -1, head_dim).permute(1, 2, 0, 3)
     if chunk.blocks is None:
         keys = qkv[:, query_heads : query_heads + key_heads].transpose(0, 1)
         values = qkv[:, query_heads + key_heads :].transpose(0, 1)

@@ -49,6 +49,11 @@ class TorchEngine:
     def info(self) -> EngineInfo:
         return self._info
 
+    @property
+    def free_blocks(self) -> int:
+        """Blocks of KV memory that no sequence holds."""
+        return self._memory.free_blocks
+
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         for slot in plan.released:

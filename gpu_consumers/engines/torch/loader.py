@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -174,12 +175,20 @@ def _context(config: PretrainedConfig, wanted: int | None) -> int:
 
 
 def _weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
-    transformers_logging.disable_progress_bar()  # its bar is over before it is read
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # its bar is over before it is read
     try:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype, local_files_only=True, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelFilesMissingError(f"cannot read the weights in {str(path)!r}: {error}") from error
-    return model.eval()  # type: ignore[no-any-return]
+    model, report = loaded
+    missing = sorted(report["missing_keys"])
+    if missing:  # transformers would draw them at random, and say so in a log
+        raise ModelFilesMissingError(
+            f"{len(missing)} weights are not in {str(path)!r}: {', '.join(missing[:3])}, ...; fetch the model again"
+        )
+    return model  # type: ignore[no-any-return]
 
 
 def _dtype(name: str) -> torch.dtype:

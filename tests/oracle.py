@@ -1,0 +1,38 @@
+"""What transformers' own `generate()` answers: the oracle of the torch engine's tests and benches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+NEAR_TIE = 1e-3
+"""Logits this close may change places by rounding alone: also between two ways of calling transformers itself."""
+
+
+class Oracle:
+    """A model directory, loaded by transformers; greedy, and never stopped by an end-of-answer token."""
+
+    def __init__(self, directory: Path, dtype: torch.dtype = torch.float32) -> None:
+        self._model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
+        self._model.generation_config.eos_token_id = None
+
+    def answer(self, prompt: Sequence[int], output_tokens: int) -> list[int]:
+        """Greedy tokens, up to the first whose place in the order is a matter of rounding."""
+        ids = torch.tensor([list(prompt)])
+        result = self._model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=output_tokens,
+            do_sample=False,
+            pad_token_id=0,
+            output_scores=True,
+            return_dict_in_generate=True,
+        )
+        tokens: list[int] = result.sequences[0, len(prompt) :].tolist()
+        best = torch.stack(result.scores)[:, 0].topk(2).values
+        close = (best[:, 0] - best[:, 1] < NEAR_TIE).nonzero()
+        return tokens[: int(close[0])] if len(close) else tokens

@@ -1,0 +1,76 @@
+"""Random models small enough to make in a test, one for each way in which the supported ones differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config
+
+VOCABULARY = 120
+
+_COMMON: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+    "initializer_range": 0.3,  # with the default each request repeats one token, and equality proves nothing
+    "bos_token_id": None,
+    "eos_token_id": 2,
+    "pad_token_id": 2,
+}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+def _configurations() -> dict[str, PretrainedConfig]:
+    return {
+        "grouped": LlamaConfig(**_COMMON),
+        "ungrouped": LlamaConfig(**_COMMON | {"num_key_value_heads": 4}),
+        "one key head": LlamaConfig(**_COMMON | {"num_key_value_heads": 1}),
+        "tied": LlamaConfig(**_COMMON | {"tie_word_embeddings": True}),
+        "wide heads": LlamaConfig(**_COMMON | {"head_dim": 24}),
+        "biased": LlamaConfig(**_COMMON | {"attention_bias": True, "mlp_bias": True}),
+        "scaled rotary": LlamaConfig(**_COMMON | {"rope_parameters": _LLAMA3}),
+        "mistral": MistralConfig(**_COMMON | {"sliding_window": None}),
+        "qwen2": Qwen2Config(**_COMMON | {"use_sliding_window": False}),
+    }
+
+
+VARIANTS = tuple(_configurations())
+
+
+_from_config: Any = AutoModelForCausalLM.from_config  # untyped in transformers
+
+
+@pytest.fixture(scope="session")
+def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The directory of a variant, made when it is first asked for."""
+
+    @cache
+    def make(variant: str) -> Path:
+        directory = tmp_path_factory.mktemp("model")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(11)
+            model: Any = _from_config(_configurations()[variant])
+            for name, parameter in model.named_parameters():
+                if name.endswith(("bias", "norm.weight")):  # zeros and ones by default: they'd be left out unseen
+                    torch.nn.init.normal_(parameter, mean=float("norm" in name), std=0.2)
+        model.save_pretrained(directory)
+        return directory
+
+    return make

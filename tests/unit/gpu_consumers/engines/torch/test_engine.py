@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpu_consumers.engines.torch import TorchEngine, load_torch_engine
+from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan
+from tests.batching import Request, run_batch
+from tests.oracle import Oracle
+from tests.unit.gpu_consumers.engines.torch.conftest import VARIANTS, VOCABULARY
+
+Directory = Callable[[str], Path]
+LENGTHS = (1, 2, 17, 63, 64, 65, 100, 130)
+
+
+def prompts(count: int, seed: int = 0) -> list[tuple[int, ...]]:
+    """Token ids from 3 up, lengths around the size of a KV block among them."""
+    rng = random.Random(seed)
+    return [tuple(rng.randrange(3, VOCABULARY) for _ in range(LENGTHS[i % len(LENGTHS)])) for i in range(count)]
+
+
+def engine_of(directory: Path, *, slots: int = 4, dtype: str = "float32", device: str = "cpu") -> TorchEngine:
+    return load_torch_engine(directory, dtype=dtype, device=device, slots=slots, max_context_tokens=256)
+
+
+def assert_equal_to_generate(requests: list[Request], oracle: Oracle) -> None:
+    compared = 0
+    for request in requests:
+        expected = oracle.answer(request.tokens, request.output_tokens)
+        assert request.output[: len(expected)] == expected
+        compared += len(expected)
+    assert compared > 0.7 * sum(r.output_tokens for r in requests), "near ties left too little to compare"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_request_of_a_mixed_batch_equals_generate(model_directory: Directory, variant: str) -> None:
+    directory = model_directory(variant)
+    requests = [Request(p, output_tokens=20 + 7 * (i % 3)) for i, p in enumerate(prompts(8))]
+    run_batch(engine_of(directory), requests, step_tokens=90)
+    assert_equal_to_generate(requests, Oracle(directory))
+    assert len({token for request in requests for token in request.output}) > VOCABULARY // 4
+
+
+@pytest.mark.parametrize(("chunk_tokens", "step_tokens"), [(1, 8), (13, 40), (64, 64), (None, 256)])
+def test_the_cut_of_prefill_chunks_changes_nothing(
+    model_directory: Directory, chunk_tokens: int | None, step_tokens: int
+) -> None:
+    directory = model_directory("grouped")
+    requests = [Request(p, 12) for p in prompts(6, seed=1)]
+    run_batch(engine_of(directory), requests, chunk_tokens=chunk_tokens, step_tokens=step_tokens)
+    assert_equal_to_generate(requests, Oracle(directory))
+
+
+def test_a_few_sequences_far_apart_in_memory_are_gathered_and_equal_generate(model_directory: Directory) -> None:
+    directory = model_directory("grouped")
+    long = Request(prompts(8, seed=2)[7], 40)
+    # The first three hold the front of the memory and leave early; the long one stays behind, alone at the back.
+    requests = [Request((5,) * 128, 2), Request((6,) * 128, 2), Request((7,) * 120, 2), long]
+    run_batch(engine_of(directory), requests)
+    assert_equal_to_generate([long], Oracle(directory))
+
+
+def test_memory_is_all_given_back(model_directory: Directory) -> None:
+    engine = engine_of(model_directory("grouped"))
+    before = engine.free_blocks
+    run_batch(engine, [Request(p, 5) for p in prompts(9)])
+    assert engine.free_blocks == before
+    engine.execute(StepPlan(admitted=(Admission(0, SamplingParams(), 9),), prefills=(PrefillChunk(0, (5,), 0, True),)))
+    engine.close()
+    assert engine.free_blocks == before
+
+
+SAMPLED = (
+    SamplingParams(0.9, seed=1),
+    SamplingParams(1.1, top_p=0.9, seed=2),
+    SamplingParams(1.2, top_k=20, seed=3),
+    SamplingParams(0.8, top_p=0.8, top_k=30, seed=4),
+    SamplingParams(),
+)
+
+
+def sampled_alone(directory: Path, prompt: tuple[int, ...], sampling: SamplingParams) -> list[int]:
+    return run_batch(engine_of(directory, slots=1), [Request(prompt, 30, sampling)])[0].output
+
+
+def test_seeded_sampling_is_independent_of_batch_mates(model_directory: Directory) -> None:
+    directory = model_directory("grouped")
+    pairs = list(zip(prompts(10, seed=3), SAMPLED * 2, strict=True))
+    together = run_batch(engine_of(directory), [Request(p, 30, s) for p, s in pairs], step_tokens=50)
+    assert [r.output for r in together] == [sampled_alone(directory, p, s) for p, s in pairs]
+
+
+@pytest.mark.parametrize("emitted", [1, 9, 29])
+def test_a_sequence_resumed_elsewhere_goes_on_with_the_same_text(model_directory: Directory, emitted: int) -> None:
+    directory = model_directory("grouped")
+    pairs = list(zip(prompts(5, seed=4), SAMPLED, strict=True))
+    whole = [sampled_alone(directory, p, s) for p, s in pairs]
+    resumed = [
+        Request(p, 30 - emitted, s, emitted=tuple(text[:emitted])) for (p, s), text in zip(pairs, whole, strict=True)
+    ]
+    run_batch(engine_of(directory), resumed, chunk_tokens=31)
+    assert [r.output for r in resumed] == [text[emitted:] for text in whole]
+
+
+@pytest.fixture
+def poisoned(tmp_path: Path, model_directory: Directory) -> Path:
+    """A copy of a model in which token id 7 turns whatever reads it into NaN."""
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(model_directory("grouped"))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[7] = float("nan")
+    model.save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (Request((3, 7, 4), 5), "not numbers"),
+        (Request((3,) * 70 + (7,) + (4,) * 70, 5), "not numbers"),
+        (Request((3, VOCABULARY), 5), f"token id {VOCABULARY} is outside the vocabulary"),
+        (Request((3, -1), 5), "token id -1 is outside the vocabulary"),
+        (Request((3, 4), 300), "max_tokens is 302"),
+        (Request((3, 4), 5, SamplingParams(temperature=float("nan"))), "temperature is nan"),
+    ],
+)
+def test_a_sequence_that_goes_wrong_ends_alone_and_its_neighbours_are_the_same(
+    poisoned: Path, bad: Request, reason: str
+) -> None:
+    def good() -> list[Request]:
+        chosen = [p for p in prompts(40, seed=5) if 7 not in p][:9]
+        return [Request(p, 15, SAMPLED[i % len(SAMPLED)]) for i, p in enumerate(chosen)]
+
+    alone = run_batch(engine_of(poisoned), good())
+    requests = good()
+    run_batch(engine_of(poisoned), [requests[0], bad, *requests[1:]], chunk_tokens=50)
+    assert reason in str(bad.failure)
+    assert bad.output == []
+    # A greedy or sampled token that was 7 would poison a neighbour too; none is, or these would differ in length.
+    assert [(r.output, r.failure) for r in requests] == [(r.output, r.failure) for r in alone]
+    assert sum(r.failure is None for r in requests) >= 6
+
+
+def test_the_next_sequence_in_poisoned_memory_is_clean(poisoned: Path) -> None:
+    engine = engine_of(poisoned, slots=1)
+    [before] = run_batch(engine, [Request((3, 4, 5), 10)])
+    # Released after a chunk that was not its last: its NaN has not been noticed by then.
+    chunk = PrefillChunk(0, (7,) * 64, 0, last=False)
+    engine.execute(StepPlan(admitted=(Admission(0, SamplingParams(), 99),), prefills=(chunk,)))
+    engine.execute(StepPlan(released=(0,)))
+    [after] = run_batch(engine, [Request((3, 4, 5), 10)])
+    assert (after.output, after.failure) == (before.output, None)
+
+
+def test_a_step_of_chunks_that_are_not_last_yields_nothing(model_directory: Directory) -> None:
+    engine = engine_of(model_directory("grouped"))
+    chunk = PrefillChunk(2, (5, 6), 0, last=False)
+    result = engine.execute(StepPlan(admitted=(Admission(2, SamplingParams(), 9),), prefills=(chunk,)))
+    assert (result.tokens, result.failures) == ({}, {})
+
+
+def test_a_slot_never_goes_past_its_limit(model_directory: Directory) -> None:
+    engine = engine_of(model_directory("grouped"))
+    first = PrefillChunk(0, (5, 6), 0, last=True)
+    token = engine.execute(StepPlan(admitted=(Admission(0, SamplingParams(), 3),), prefills=(first,))).tokens[0]
+    token = engine.execute(StepPlan(decodes=(Decode(0, token, 2),))).tokens[0]
+    failures = engine.execute(StepPlan(decodes=(Decode(0, token, 3),))).failures
+    assert failures == {0: "tokens up to position 3 in a slot of 3 tokens"}
+
+
+def test_an_empty_plan_does_nothing(model_directory: Directory) -> None:
+    result = engine_of(model_directory("grouped")).execute(StepPlan())
+    assert (result.tokens, result.failures) == ({}, {})
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("context", [2, 5, 256])
+def test_warming_up_leaves_no_trace(model_directory: Directory, slots: int, context: int) -> None:
+    directory = model_directory("grouped")
+    engine = load_torch_engine(directory, dtype="float32", slots=slots, max_context_tokens=context)
+    free = engine.free_blocks
+    engine.warm_up()
+    assert engine.free_blocks == free
+    [warm] = run_batch(engine, [Request((5,), context - 1)])
+    [cold] = run_batch(engine_of(directory), [Request((5,), context - 1)])
+    assert warm.output == cold.output
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_stays_close_to_fp32(model_directory: Directory, dtype: str) -> None:
+    directory = model_directory("grouped")
+    exact = run_batch(engine_of(directory), [Request(p, 1) for p in prompts(40, seed=6)])
+    halves = run_batch(engine_of(directory, dtype=dtype), [Request(p, 1) for p in prompts(40, seed=6)])
+    same = sum(a.output == b.output for a, b in zip(exact, halves, strict=True))
+    assert same >= 32
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_on_cuda_every_request_equals_generate(model_directory: Directory, variant: str) -> None:
+    directory = model_directory(variant)
+    requests = [Request(p, 20) for p in prompts(8)]
+    engine = engine_of(directory, device="cuda")
+    engine.warm_up()
+    run_batch(engine, requests, step_tokens=90)
+    assert_equal_to_generate(requests, Oracle(directory))

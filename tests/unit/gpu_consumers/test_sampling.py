@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpu_consumers.plan import SamplingParams
+from gpu_consumers.sampling import Draw, sample, uniform
+
+VOCABULARY = 40
+
+
+def logits(seed: int, rows: int = 1, spread: float = 2.0) -> torch.Tensor:
+    return torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(seed)) * spread
+
+
+def filtered_softmax(row: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
+    """The distribution that the parameters mean, written as directly as can be."""
+    probabilities = (row.double() / sampling.temperature).softmax(-1)
+    order = probabilities.argsort(descending=True, stable=True).tolist()
+    kept = order[: sampling.top_k] if sampling.top_k else order
+    mass, nucleus = sum(probabilities[i].item() for i in kept), []
+    reached = 0.0
+    for i in kept:
+        if reached >= sampling.top_p * mass:
+            break
+        nucleus.append(i)
+        reached += probabilities[i].item()
+    expected = torch.zeros_like(probabilities)
+    expected[nucleus] = probabilities[nucleus]
+    return expected / expected.sum()
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(1.0),
+        SamplingParams(0.5),
+        SamplingParams(2.0, top_k=7),
+        SamplingParams(1.5, top_p=0.8),
+        SamplingParams(1.0, top_p=0.7, top_k=12),
+        SamplingParams(1.0, top_p=0.05),
+        SamplingParams(3.0, top_k=1),
+        SamplingParams(1.0, top_k=VOCABULARY + 5),
+    ],
+)
+def test_draws_follow_the_filtered_softmax(sampling: SamplingParams) -> None:
+    row, draws = logits(1), 4000
+    expected = filtered_softmax(row[0], sampling)
+    drawn = sample(
+        row.expand(draws, -1),
+        [Draw(SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, seed), 0) for seed in range(draws)],
+    )
+    counts = torch.bincount(torch.tensor([t for t in drawn if t is not None]), minlength=VOCABULARY).double()
+    assert counts.sum() == draws
+    assert counts[expected == 0].sum() == 0
+    common = expected * draws >= 5
+    observed, wanted = counts[common], expected[common] * draws
+    if not common.all() and draws - wanted.sum() > 1e-6:  # the rare ones together
+        observed = torch.cat((observed, counts[~common].sum().view(1)))
+        wanted = torch.cat((wanted, (draws - wanted.sum()).view(1)))
+    degrees = len(wanted) - 1
+    chi_square = ((observed - wanted) ** 2 / wanted).sum().item()
+    # Wilson-Hilferty: the 99.9th percentile of chi-square; seeds are fixed, so this never flickers.
+    bound = degrees * (1 - 2 / (9 * degrees) + 3.09 * (2 / (9 * degrees)) ** 0.5) ** 3 if degrees else 1e-9
+    assert chi_square <= bound
+
+
+def test_greedy_is_the_likeliest_token() -> None:
+    rows = logits(2, rows=5)
+    assert sample(rows, [Draw(SamplingParams(), 3)] * 5) == rows.argmax(-1).tolist()
+
+
+def test_the_same_seed_and_index_give_the_same_token_in_any_company() -> None:
+    rows = logits(3, rows=6)
+    params = [
+        SamplingParams(1.0, seed=1),
+        SamplingParams(),
+        SamplingParams(0.9, top_p=0.9, seed=2),
+        SamplingParams(1.3, top_k=9, seed=3),
+        SamplingParams(1.1, top_p=0.6, top_k=20, seed=4),
+        SamplingParams(0.7, seed=5),
+    ]
+    together = sample(rows, [Draw(p, 17) for p in params])
+    alone = [sample(rows[i : i + 1], [Draw(p, 17)])[0] for i, p in enumerate(params)]
+    reversed_ = sample(rows.flip(0), [Draw(p, 17) for p in params[::-1]])[::-1]
+    assert together == alone == reversed_
+
+
+def test_other_seeds_and_other_indices_draw_other_tokens() -> None:
+    row = logits(4, spread=0.1)
+    assert len({sample(row, [Draw(SamplingParams(1.0, seed=9), index)])[0] for index in range(50)}) > 10
+    assert len({sample(row, [Draw(SamplingParams(1.0, seed=seed), 0)])[0] for seed in range(50)}) > 10
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(1.0), SamplingParams(1.0, top_p=0.5, top_k=5)])
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_broken_logits_give_none_and_leave_the_other_rows_alone(sampling: SamplingParams, broken: float) -> None:
+    rows = logits(5, rows=3)
+    draws = [Draw(sampling, 0)] * 3
+    whole = sample(rows, draws)
+    rows[1, 7] = broken
+    assert sample(rows, draws) == [whole[0], None, whole[2]]
+
+
+def test_tokens_of_minus_infinity_are_never_drawn_and_a_row_of_nothing_else_is_broken() -> None:
+    rows = logits(6, rows=2)
+    rows[0, :-2] = float("-inf")
+    rows[1] = float("-inf")
+    for seed in range(30):
+        first, second = sample(rows, [Draw(SamplingParams(5.0, seed=seed), 0)] * 2)
+        assert first in (VOCABULARY - 2, VOCABULARY - 1)
+        assert second is None
+
+
+def test_a_temperature_near_zero_is_greedy_and_does_not_overflow() -> None:
+    rows = logits(7, rows=4, spread=50.0)
+    for temperature in (1e-3, 1e-30, 5e-324):
+        assert sample(rows, [Draw(SamplingParams(temperature), 0)] * 4) == rows.argmax(-1).tolist()
+
+
+def test_of_equally_likely_tokens_top_k_keeps_the_lower_ids() -> None:
+    row = torch.zeros(1, VOCABULARY)
+    drawn = {sample(row, [Draw(SamplingParams(1.0, top_k=3, seed=seed), 0)])[0] for seed in range(60)}
+    assert drawn == {0, 1, 2}
+
+
+def test_half_precision_logits_are_sampled_like_others() -> None:
+    row = logits(8).bfloat16()
+    draws = [Draw(SamplingParams(1.0, top_p=0.9, seed=3), 1)]
+    assert sample(row, draws) == sample(row.float(), draws)
+
+
+def test_uniform_numbers_are_spread_evenly_and_depend_on_seed_and_index_alone() -> None:
+    numbers = torch.tensor([uniform(seed, index) for seed in range(100) for index in range(100)])
+    assert 0 <= numbers.min() < numbers.max() < 1
+    counts = torch.histc(numbers, bins=20, min=0, max=1)
+    assert ((counts - 500) ** 2 / 500).sum() < 43.8  # 99.9th percentile of chi-square with 19 degrees
+    assert uniform(-1, 0) == uniform(2**64 - 1, 0)
+    assert uniform(1, 2) != uniform(2, 1)
