@@ -141,3 +141,29 @@ class DataDirectoryUnusable(InfraError):
             f"The data directory {directory} cannot be written ({reason}): make it writable, or choose another with "
             f"HEADRACE_DATA_DIR."
         )
+
+
+class CredentialsUnreadable(InfraError):
+    code = "credentials_unreadable"
+
+    def __init__(self, file: Path, reason: str) -> None:
+        super().__init__(f"{file} cannot be used ({reason}): remove it, and a new key is made.")
+
+
+class NothingRuns(InfraError):
+    code = "nothing_runs"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"Nothing runs on the data directory {directory}: start `headrace up` in another terminal, or set "
+            f"HEADRACE_KAFKA_BOOTSTRAP_SERVERS to a Kafka that Headrace uses."
+        )
+
+
+class PartsFailed(InfraError):
+    code = "parts_failed"
+
+    def __init__(self, failures: Sequence[tuple[str, str, Path]]) -> None:
+        super().__init__(
+            "\n".join(f"The {name} could not be started: {why} (log: {log})." for name, why, log in failures)
+        )

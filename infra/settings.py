@@ -87,7 +87,9 @@ class Settings:
 
     # The GPU consumer
     model: str = setting(
-        "smollm2", text, "Model that a worker serves; `headrace up` starts one for each of `smollm2,echo`"
+        "smollm2",
+        text,
+        "What a worker serves: name@version, or an alias; `headrace up` knows `smollm2`, `echo` and `smollm2,echo`",
     )
     device: str = setting("cpu", text, "Device of the torch engine: cpu, cuda, cuda:0")
     dtype: str = setting("bfloat16", one_of("bfloat16", "float16", "float32"), "Number format of the torch engine")
