@@ -160,6 +160,28 @@ class NothingRuns(InfraError):
         )
 
 
+class GatewayUnreachable(InfraError):
+    code = "gateway_unreachable"
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"No gateway answers at {url} ({reason}): start `headrace up`, or set HEADRACE_GATEWAY_URL to one that "
+            f"runs."
+        )
+
+
+class GatewayRefused(InfraError):
+    code = "gateway_refused"
+
+    def __init__(self, url: str, status: int) -> None:
+        what = (
+            "does not know the API key: set HEADRACE_API_KEY to one that `headrace keys add` has made"
+            if status in (401, 403)
+            else f"refused the connection with status {status}"
+        )
+        super().__init__(f"The gateway at {url} {what}.")
+
+
 class PartsFailed(InfraError):
     code = "parts_failed"
 

@@ -153,12 +153,13 @@ def _as_text(value: object) -> str:
 
 
 def _unknown(variables: Mapping[str, str]) -> list[str]:
-    known = [variable_of(f) for f in fields(Settings)]
+    known = [variable_of(f) for f in fields(Settings) if variable_of(f).startswith(PREFIX)]
     warnings = []
     for name in sorted(variables):
         if not name.startswith(PREFIX) or name.startswith(_NOT_OURS) or name in known:
             continue
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]}?" if near else "docs/settings.md lists all of them."
+        # Without the prefix, which they all share.
+        near = difflib.get_close_matches(name[len(PREFIX) :], [k.removeprefix(PREFIX) for k in known], 1)
+        hint = f"did you mean {PREFIX}{near[0]}?" if near else "docs/settings.md lists all of them."
         warnings.append(f"{name} is no setting and changes nothing: {hint}")
     return warnings

@@ -27,13 +27,15 @@ class Platform:
         self._processes = Processes(launches, plan.directory.logs, self._changed)
         self._task = asyncio.create_task(self._processes.run())
 
-    async def wait_ready(self) -> None:
-        """Until everything is ready. Raises PartsFailed if that does not come."""
+    async def wait_ready(self) -> bool:
+        """Until everything is ready: True. False if it was asked to stop before. Raises PartsFailed."""
         ready = asyncio.create_task(self._ready.wait())
         await asyncio.wait({ready, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        if not ready.done():
-            ready.cancel()
-            await self.wait_stopped()
+        if ready.done():
+            return True
+        ready.cancel()
+        await self.wait_stopped()
+        return False
 
     async def wait_stopped(self) -> None:
         """Until every part has stopped. Raises PartsFailed if one had failed."""

@@ -20,6 +20,12 @@ def is_ours(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] in _OURS and isinstance(getattr(error, "code", None), str)
 
 
+def is_lasting(error: BaseException) -> bool:
+    """One of ours that starting again does not mend: a wrong setting, a model or an engine that can't be had."""
+    folder = type(error).__module__.partition(".")[0]
+    return is_ours(error) and (folder in ("models", "gpu_consumers") or getattr(error, "exit_code", 1) == 2)
+
+
 def report(error: Exception) -> int:
     """Say what went wrong on standard error; the exit status."""
     logging.getLogger("headrace").debug("this ended the command", exc_info=error)

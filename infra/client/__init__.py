@@ -1,0 +1,1 @@
+"""The WebSocket client behind `headrace chat` and `headrace demo`."""
