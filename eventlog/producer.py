@@ -55,7 +55,7 @@ class EventProducer:
     def send_bytes(
         self,
         topic: str,
-        value: bytes,
+        value: bytes | None,
         *,
         key: bytes,
         headers: list[tuple[str, bytes]],

@@ -1,0 +1,142 @@
+"""Faust, set up for us. Each surprise here was found by running Faust 0.15.3 against both brokers.
+
+Two apps (consumer groups) instead of one: Faust rebalances a whole app when it begins to read another topic, and a new
+tenant is another topic for `validate`. `decide`, whose table would be recovered with each rebalance, always reads the
+same topic and so is never disturbed by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import faust
+from aiokafka import AIOKafkaConsumer
+from faust.tables.manager import TableManager
+from faust.transport.conductor import Conductor
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
+from faust.types import TP
+
+from streams.credentials import credentials_of
+from streams.settings import StreamsSettings
+
+# A waiting fetch leaves out partitions whose last records are not taken yet, and no other fetch goes to that broker
+# meanwhile: new records there wait for it to end. So fetches may not wait long, on Apache Kafka either.
+_FETCH_WAIT_MS = {"kafka": 20, "embedded": 5}
+# aiokafka's own pause before it fetches past records that are not taken: 100 ms of latency under load.
+_PREFETCH_BACKOFF_S = 0.001
+_COMMIT_INTERVAL_S = 0.5
+_HIGHWATER_TIMEOUT_S = 10.0
+
+
+class _ConsumerThread(AIOKafkaConsumerThread):
+    """aiokafka's consumer with short fetches."""
+
+    app: StreamsApp
+
+    def _create_worker_consumer(self, transport: Transport) -> AIOKafkaConsumer:
+        consumer = super()._create_worker_consumer(transport)
+        # Faust hard-codes 1500 and offers no setting; aiokafka reads it when the consumer starts.
+        consumer._fetch_max_wait_ms = _FETCH_WAIT_MS[self.app.settings.profile.kind]
+        return consumer
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        self._ensure_consumer()._fetcher._prefetch_backoff = _PREFETCH_BACKOFF_S
+
+    async def _highwaters(self, partitions: list[TP]) -> Mapping[TP, int]:
+        """Ends of changelogs, to which recovery reads.
+
+        The embedded broker's ListOffsets answers the base of the last batch plus one, which would leave the newest
+        entries unread. What a fetch says is right, and every assigned partition is fetched soon after the assignment.
+        """
+        ends: Mapping[TP, int] = await super()._highwaters(partitions)
+        if self.app.settings.profile.kind == "kafka":
+            return ends
+        consumer = self._ensure_consumer()
+        async with asyncio.timeout(_HIGHWATER_TIMEOUT_S):
+            while any(consumer.highwater(tp) is None for tp in ends):
+                await self.sleep(0.01)
+        return {tp: consumer.highwater(tp) for tp in ends}
+
+
+class _Consumer(Consumer):
+    async def _wait_next_records(self, timeout: float) -> Any:  # noqa: ASYNC109 - Faust's signature
+        # While no partition is active (a rebalance), Faust sleeps a whole second: most of a new tenant's wait.
+        if self.flow_active and not self._get_active_partitions():
+            await self.sleep(0.02)
+            return {}, set()
+        return await super()._wait_next_records(timeout)
+
+    def _new_consumer_thread(self) -> _ConsumerThread:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class _Transport(Transport):
+    Consumer = _Consumer
+
+
+class _TableManager(TableManager):
+    async def on_start(self) -> None:
+        """Without the second that Faust gives modules to register their tables: ours are there."""
+        await self._update_channels()
+        await self.recovery.start()
+
+
+class QuotaTable(faust.Table[Any, Any]):
+    """A table whose changelog we write: the decide stage sends each change with the decision's other outputs.
+
+    Faust would write it through its own producer, at less than half the speed, and would not tell when it is
+    acknowledged; so committed offsets could be ahead of it. Recovery from the changelog is Faust's.
+    """
+
+    def on_key_set(self, key: Any, value: Any) -> None:
+        """Nothing: see the class."""
+
+    def on_key_del(self, key: Any) -> None:
+        """Nothing: see the class."""
+
+
+class StreamsApp(faust.App):
+    """One stage's app. Started inside a running loop: `await app.start()`, `await app.stop()`."""
+
+    def __init__(self, settings: StreamsSettings, stage: str) -> None:
+        self.settings = settings
+        profile = settings.profile
+        super().__init__(
+            f"{settings.group}-{stage}",
+            broker=";".join(f"kafka://{server}" for server in profile.bootstrap_servers.split(",")),
+            broker_credentials=credentials_of(profile.security),
+            store="memory://",
+            datadir=settings.data_dir / "faust",
+            key_serializer="raw",
+            value_serializer="raw",
+            web_enabled=False,
+            topic_disable_leader=True,
+            autodiscover=False,
+            # A request written before its tenant's topic was subscribed must be read.
+            consumer_auto_offset_reset="earliest",
+            consumer_metadata_max_age_ms=10_000,
+            broker_session_timeout=profile.session_timeout_ms / 1000,
+            broker_heartbeat_interval=profile.heartbeat_interval_ms / 1000,
+            broker_rebalance_timeout=10.0,
+            broker_request_timeout=20.0,
+            broker_commit_interval=_COMMIT_INTERVAL_S,
+            stream_recovery_delay=0.0,
+            # We stop by flushing and committing ourselves (stage.py); waiting for Faust's own count can hang.
+            stream_wait_empty=False,
+            # It would compare persisted offsets, which an in-memory table has none of, with the end of the log.
+            recovery_consistency_check=False,
+            Table=QuotaTable,
+            TableManager=_TableManager,
+        )
+        # How long topics are gathered before the one rebalance for all of them; 45 s by default.
+        cast(Conductor, self.topics)._resubscribe_sleep_lock_seconds = 0.1
+
+    def _new_transport(self) -> _Transport:
+        return _Transport(self.conf.broker_consumer, self)
+
+    def quota_table(self) -> Any:
+        """The table of the decide stage, with one changelog partition for each partition of `validated`."""
+        return self.Table("quota", partitions=self.settings.topics.validated, key_type=bytes, value_type=bytes)

@@ -1,0 +1,88 @@
+"""What the quota table keeps of one request, and its form in the table's changelog.
+
+The entry holds the decision and, with it, the tenant's whole ledger as the decision left it. So each event changes the
+table by exactly one record, and one record is written whole or not at all: no crash can leave a decision without its
+reservation or a reservation without its decision. The tenant's ledger is the one in its newest entry.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from schemas.events import RequestAdmitted, RequestRejected
+from streams.quota import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an admitted request was sent, and why."""
+
+    model_version: str
+    deployment: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One decided request.
+
+    decision: what its client was told.
+    placement: None when it was refused.
+    decided_at_offset: of the record on `validated` that was decided.
+    settled_at_offset: of the record that settled it; None while it is open (or when it was refused).
+    ledger: the tenant's, after the newer of the two.
+    """
+
+    decision: RequestAdmitted | RequestRejected
+    placement: Placement | None
+    decided_at_offset: int
+    ledger: Ledger
+    settled_at_offset: int | None = None
+
+    @property
+    def tenant(self) -> str:
+        return self.decision.tenant
+
+    @property
+    def request_id(self) -> str:
+        return self.decision.request_id
+
+    @property
+    def ledger_offset(self) -> int:
+        """Of the record after which `ledger` stands."""
+        return self.decided_at_offset if self.settled_at_offset is None else self.settled_at_offset
+
+    @property
+    def is_open(self) -> bool:
+        return self.placement is not None and self.settled_at_offset is None
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """JSON: the changelog is internal, and an operator may want to read it."""
+    admitted = isinstance(entry.decision, RequestAdmitted)
+    placement = entry.placement
+    return json.dumps(
+        {
+            "admitted" if admitted else "rejected": entry.decision.__dict__,
+            "placement": None if placement is None else astuple(placement),
+            "decided": entry.decided_at_offset,
+            "settled": entry.settled_at_offset,
+            "ledger": astuple(entry.ledger),
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def decode_entry(data: bytes) -> Entry:
+    """The entry in these bytes, equal to the one that was encoded."""
+    found: dict[str, Any] = json.loads(data)
+    placement = found["placement"]
+    return Entry(
+        decision=RequestAdmitted(**found["admitted"]) if "admitted" in found else RequestRejected(**found["rejected"]),
+        placement=None if placement is None else Placement(*placement),
+        decided_at_offset=found["decided"],
+        settled_at_offset=found["settled"],
+        ledger=Ledger(*found["ledger"]),
+    )

@@ -1,0 +1,162 @@
+"""Is this request well-formed, and can its model serve it? Pure: no clock, no log.
+
+What comes out is either the request with everything filled in and its prompt as tokens, or the refusal that its
+client sees (status, type and code of the published error table).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from models.chat import ChatMessage
+from models.errors import ChatTemplateMissingError, ChatTemplateRefusedError, TextNotEncodableError
+from models.tokenizer import Tokenizer
+from schemas.events import ModelRegistered, RequestRejected, RequestSubmitted, RequestValidated
+from streams.parameters import Filled, Refusal, check_parameters
+from streams.route import Catalog, Unresolved, resolve
+
+ROLES = ("system", "user", "assistant")
+STAGE = "validate"
+
+TokenizerOf = Callable[[ModelRegistered], Tokenizer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    model: ModelRegistered
+    token_ids: list[int]
+
+
+def decide(
+    request: RequestSubmitted, catalog: Catalog, tokenizer_of: TokenizerOf, *, now_us: int
+) -> RequestValidated | RequestRejected:
+    """The request, validated or refused. The same arguments always give the same answer.
+
+    now_us: when validation began; both times of the result are it, and whoever measures replaces `at_us`.
+    tokenizer_of: the model's own tokenizer; what it raises beyond the three faults of a request is the server's
+        fault and passes through.
+    """
+    refusal = _check_deadline(request, now_us) or _check_messages(request)
+    if refusal is not None:
+        return rejection(request, refusal, now_us)
+    filled = check_parameters(request)
+    if isinstance(filled, Refusal):
+        return rejection(request, filled, now_us)
+    prompt = _tokenize(request, catalog, tokenizer_of)
+    if isinstance(prompt, Refusal):
+        return rejection(request, prompt, now_us)
+    output = _fit(request, prompt)
+    if isinstance(output, Refusal):
+        return rejection(request, output, now_us)
+    return _validated(request, prompt, filled, output, now_us)
+
+
+def rejection(request: RequestSubmitted, refusal: Refusal, now_us: int) -> RequestRejected:
+    """The refusal as the event that ends the request."""
+    return RequestRejected(
+        request_id=request.request_id,
+        tenant=request.tenant,
+        at_us=now_us,
+        stage=STAGE,
+        status=refusal.status,
+        error_type=refusal.error_type,
+        code=refusal.code,
+        message=refusal.message,
+        param=refusal.param,
+    )
+
+
+def derive_seed(request_id: str) -> int:
+    """A seed for a request without one: the same for every reader of the log, in the range of a positive int64."""
+    digest = hashlib.blake2b(b"seed\0" + request_id.encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
+def _check_deadline(request: RequestSubmitted, now_us: int) -> Refusal | None:
+    deadline = request.deadline_at_us
+    if deadline is None or now_us < deadline:
+        return None
+    late_ms = (now_us - deadline) // 1000
+    message = f"the deadline passed {late_ms} ms before validation; allow more time, or try again later"
+    return Refusal(504, "timeout_error", "deadline_exceeded", message, "deadline")
+
+
+def _check_messages(request: RequestSubmitted) -> Refusal | None:
+    if not request.messages:
+        return Refusal.invalid("empty_prompt", "there are no messages; send at least one of role user", "messages")
+    for index, message in enumerate(request.messages):
+        if message.role not in ROLES:
+            text = f"messages[{index}].role is {message.role[:64]!r}; use one of {', '.join(ROLES)}"
+            return Refusal.invalid("invalid_role", text, f"messages[{index}].role")
+        if not message.content:
+            text = f"messages[{index}].content is empty; leave the message out, or write something in it"
+            return Refusal.invalid("empty_prompt", text, f"messages[{index}].content")
+    if not any(message.role == "user" for message in request.messages):
+        text = "no message has the role user; add what the model is to answer"
+        return Refusal.invalid("no_user_message", text, "messages")
+    return None
+
+
+def _tokenize(request: RequestSubmitted, catalog: Catalog, tokenizer_of: TokenizerOf) -> _Prompt | Refusal:
+    found = resolve(request.model, catalog, sticky=request.end_user or request.request_id)
+    if isinstance(found, Unresolved):
+        return Refusal(404, "not_found_error", "model_not_found", found.message, "model")
+    tokenizer = tokenizer_of(found.model)
+    messages = [ChatMessage(message.role, message.content) for message in request.messages]
+    # A template may print the date. The request's own time makes every validation of it tokenize alike.
+    at = datetime.fromtimestamp(request.received_at_us / 1e6, UTC)
+    try:
+        token_ids = tokenizer.encode_chat(messages, at=at)
+    except ChatTemplateMissingError as error:
+        return Refusal(422, "invalid_request_error", "unsupported_parameter", str(error), "messages")
+    except (ChatTemplateRefusedError, TextNotEncodableError) as error:
+        return Refusal.invalid(error.code, str(error), "messages")
+    if not token_ids:
+        return Refusal.invalid("empty_prompt", "the messages come to no tokens; write something in them", "messages")
+    return _Prompt(found.model, token_ids)
+
+
+def _fit(request: RequestSubmitted, prompt: _Prompt) -> int | Refusal:
+    """How many tokens may be generated: what was asked for, or the model's default cut to what the prompt leaves."""
+    context, used = prompt.model.context_tokens, len(prompt.token_ids)
+    room = context - used
+    asked = request.max_output_tokens
+    if room >= (1 if asked is None else asked):
+        return min(prompt.model.default_max_output_tokens, room) if asked is None else asked
+    version = prompt.model.model_version
+    if room < 1:
+        message = f"the prompt has {used} tokens and {version} holds {context}, answer included; shorten the prompt"
+        return Refusal(422, "invalid_request_error", "context_length_exceeded", message, "messages")
+    message = (
+        f"the prompt has {used} tokens, max_output_tokens is {asked}, and {version} holds {context} together; "
+        f"shorten the prompt, or ask for at most {room}"
+    )
+    return Refusal(422, "invalid_request_error", "context_length_exceeded", message, "max_output_tokens")
+
+
+def _validated(
+    request: RequestSubmitted, prompt: _Prompt, filled: Filled, max_output_tokens: int, now_us: int
+) -> RequestValidated:
+    return RequestValidated(
+        request_id=request.request_id,
+        tenant=request.tenant,
+        at_us=now_us,
+        started_at_us=now_us,
+        received_at_us=request.received_at_us,
+        submitted_at_us=request.at_us,
+        model=request.model,
+        tokenized_for=prompt.model.model_version,
+        prompt_token_ids=tuple(prompt.token_ids),
+        max_output_tokens=max_output_tokens,
+        temperature=filled.temperature,
+        top_p=filled.top_p,
+        top_k=filled.top_k,
+        seed=derive_seed(request.request_id) if request.seed is None else request.seed,
+        stop=request.stop,
+        deadline_at_us=request.deadline_at_us,
+        end_user=request.end_user,
+        endpoint=request.endpoint,
+    )
