@@ -30,7 +30,7 @@ def seed_log(
     credentials: Credentials,
     models: Sequence[ModelRegistered],
     now_us: int,
-) -> Registry:
+) -> None:
     """Write what is missing, and nothing that is there: limits and routes that someone changed stay.
 
     Blocks until the broker has acknowledged. Raises EventLogError.
@@ -52,7 +52,6 @@ def seed_log(
         routes = routes_with(registry, models)
         if routes is not None:
             admin.set_routes(routes, registry, now_us=now_us, reason="the built-in models have an alias each")
-        return registry
 
 
 def missing_tenant_events(registry: Registry, credentials: Credentials, now_us: int) -> list[ControlEvent]:

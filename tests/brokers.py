@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from eventlog.profile import BrokerProfile
 from infra.errors import BrokerFailed
 from infra.runtime.broker import BrokerChoice, BrokerLaunch, prepare_broker, wait_until_broker_answers
 from infra.runtime.guard import guarded
@@ -34,6 +35,11 @@ class Broker:
 
     bootstrap_servers: str
     is_real: bool
+
+    @property
+    def profile(self) -> BrokerProfile:
+        """What eventlog's clients take."""
+        return BrokerProfile(self.bootstrap_servers, "kafka" if self.is_real else "embedded")
 
 
 class NoRealBroker(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypedDict
 
@@ -61,6 +62,7 @@ class Session:
         self._url = gateway_url.rstrip("/").replace("http", "ws", 1) + "/v1/responses"
         self._headers = {"Authorization": f"Bearer {api_key}"}
         self._socket: ClientConnection | None = None
+        self._closing = ExitStack()
         self._abandoned = threading.Event()
 
     def __enter__(self) -> Self:
@@ -70,8 +72,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._socket is not None:
-            self._socket.close()
+        self._closing.close()
 
     def abandon(self) -> None:
         """From another thread: stop waiting for a gateway that will not come back."""
@@ -105,13 +106,16 @@ class Session:
         return self._socket if self._socket is not None else self._connect()
 
     def _connect(self) -> ClientConnection:
+        self._closing.close()
         try:
-            self._socket = connect(
-                self._url,
-                additional_headers=self._headers,
-                open_timeout=_OPEN_SECONDS,
-                max_size=_LONGEST_FRAME_BYTES,
-                proxy=None if "://127.0.0.1" in self._url or "://localhost" in self._url else True,
+            self._socket = self._closing.enter_context(
+                connect(
+                    self._url,
+                    additional_headers=self._headers,
+                    open_timeout=_OPEN_SECONDS,
+                    max_size=_LONGEST_FRAME_BYTES,
+                    proxy=None if "://127.0.0.1" in self._url or "://localhost" in self._url else True,
+                )
             )
         except InvalidStatus as error:
             raise GatewayRefused(self._url, error.response.status_code) from error
