@@ -94,7 +94,8 @@ def started_broker(choice: BrokerChoice, directory: Path) -> Iterator[BrokerLaun
         _wait_until_ready(process, launch, log)
         yield launch
     finally:
-        _stop(process)
+        # The embedded broker has nothing to save, and waits for clients that some test has left behind.
+        _stop(process, signal.SIGTERM if launch.keeps_log else signal.SIGKILL)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], launch: BrokerLaunch, log: Path) -> None:
@@ -103,8 +104,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], launch: BrokerLaunch, lo
         raise BrokerFailed(f"The {launch.kind} broker", process.returncode, log, last_lines(log, 5))
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
+def _stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    process.send_signal(how)
     try:
         process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
