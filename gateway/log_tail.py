@@ -1,0 +1,166 @@
+"""The live end of the token logs: one thread, one reader, by assignment.
+
+    loop -> thread   follow, unfollow: answered between two polls
+    thread -> loop   what one poll brought for watched requests, in one wake-up; at most HANDED_OVER batches wait for
+                     the loop, then the thread stops reading (and librdkafka, in turn, stops fetching)
+
+A partition is read from the end that it has when it is first followed. Watch a request before you ask to follow its
+partition: `follow` answers with an offset behind which nothing of that request is missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from eventlog.profile import BrokerProfile
+from eventlog.reader import LogReader, Position
+from eventlog.record import Record
+from schemas.errors import ContractError
+from schemas.events import TokenLogEvent
+
+HANDED_OVER = 4
+POLL_SECONDS = 0.02  # also how late a command may be heard
+_BOUNDS_SECONDS = 5.0
+_TOKEN_LOG_EVENTS = get_args(TokenLogEvent)
+
+Deliver = Callable[[Sequence[TokenLogEvent]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """`answer` is resolved on the loop with the next offset of the position; None: stop following it."""
+
+    position: Position
+    answer: asyncio.Future[int] | None
+
+
+class LogTail:
+    """`deliver` is called on the loop with events of watched requests, in log order, repeats included."""
+
+    def __init__(self, profile: BrokerProfile, *, client_id: str, deliver: Deliver) -> None:
+        self._profile = profile
+        self._client_id = client_id
+        self._deliver = deliver
+        self._watched: set[bytes] = set()
+        self._commands: deque[_Command] = deque()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._room = threading.Semaphore(HANDED_OVER)
+        self._thread = threading.Thread(target=self._run, name=client_id, daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: Exception | None = None
+        self.undecodable = 0
+
+    def start(self) -> None:
+        """Call on the loop that `deliver` belongs to."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the thread ended, if it ended on its own."""
+        return self._failure
+
+    def watch(self, request_id: str) -> None:
+        """Deliver this request's events from now on."""
+        self._watched.add(request_id.encode())
+
+    def unwatch(self, request_id: str) -> None:
+        self._watched.discard(request_id.encode())
+
+    async def follow(self, position: Position) -> int:
+        """Read this partition, if it is not read yet. The offset from which on watched requests lose nothing.
+
+        Raises LogUnreachable.
+        """
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._command(_Command(position, answer))
+        return await answer
+
+    def unfollow(self, position: Position) -> None:
+        self._command(_Command(position, None))
+
+    def close(self) -> None:
+        """Stop and wait for the thread, which hears of it within one poll."""
+        self._stop.set()
+        self._wake.set()
+        self._room.release()
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+
+    def _command(self, command: _Command) -> None:
+        self._commands.append(command)
+        self._wake.set()
+
+    def _run(self) -> None:
+        try:
+            with LogReader(self._profile, client_id=self._client_id) as reader:
+                while not self._stop.is_set():
+                    self._wake.clear()
+                    self._obey(reader)
+                    if reader.assigned:
+                        self._hand_over(self._pick(reader.poll(POLL_SECONDS).records))
+                    else:
+                        self._wake.wait(1.0)
+        except Exception as error:
+            self._failure = error
+
+    def _obey(self, reader: LogReader) -> None:
+        while self._commands:
+            command = self._commands.popleft()
+            if command.answer is None:
+                reader.unassign(*command.position)
+                continue
+            try:
+                if command.position not in reader.assigned:
+                    reader.assign(*command.position, reader.bounds(*command.position, _BOUNDS_SECONDS)[1])
+                self._resolve(command.answer, reader.assigned[command.position])
+            except Exception as error:
+                self._resolve(command.answer, error)
+
+    def _pick(self, records: list[Record]) -> list[TokenLogEvent]:
+        """Events of watched requests; a record's key is its request id, so that no stranger is decoded."""
+        events: list[TokenLogEvent] = []
+        for record in records:
+            if record.key not in self._watched:
+                continue
+            try:
+                event = record.event()
+            except ContractError:
+                self.undecodable += 1
+                continue
+            if isinstance(event, _TOKEN_LOG_EVENTS):
+                events.append(event)
+        return events
+
+    def _hand_over(self, events: list[TokenLogEvent]) -> None:
+        if not events:
+            return
+        self._room.acquire()
+        if not self._stop.is_set():
+            self._call(self._take, events)
+
+    def _take(self, events: list[TokenLogEvent]) -> None:
+        self._room.release()
+        self._deliver(events)
+
+    def _resolve(self, answer: asyncio.Future[int], outcome: int | Exception) -> None:
+        def resolve() -> None:
+            if answer.done():  # its waiter was cancelled
+                return
+            if isinstance(outcome, Exception):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        self._call(resolve)
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        assert self._loop is not None
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)

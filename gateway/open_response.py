@@ -1,0 +1,44 @@
+"""A response that this gateway follows, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from gateway.response_stream import ResponseStream
+
+Wake = Callable[[], None]
+
+
+@dataclass(eq=False, slots=True)
+class OpenResponse:
+    """A stream with its watchers, owned by the loop.
+
+    submitted: the log has acknowledged the request. idle_since: when it was last watched or changed, on the
+    monotonic clock.
+    """
+
+    stream: ResponseStream
+    tenant: str
+    idle_since: float
+    submitted: bool = False
+    watchers: dict[Wake, None] = field(default_factory=dict)
+
+    @contextmanager
+    def watched(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the stream has grown; clear it before you look."""
+        changed = asyncio.Event()
+        self.watchers[changed.set] = None
+        try:
+            yield changed
+        finally:
+            del self.watchers[changed.set]
+
+    async def until(self, condition: Callable[[ResponseStream], bool]) -> None:
+        """Wait until this holds for the stream."""
+        with self.watched() as changed:
+            while not condition(self.stream):
+                await changed.wait()
+                changed.clear()

@@ -1,0 +1,99 @@
+"""The response object of OpenAI's Responses API, made from what the log holds and nothing else.
+
+Any gateway makes the same object: what the client asked for comes from `RequestSubmitted`, the rest from the token
+log. `instructions` is null (they went into the log as a system message) and so is `background`, a property of one
+HTTP call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.events import GenerationFinished, RequestRejected, RequestSubmitted, TerminalEvent
+from schemas.ids import created_ms_of, response_id_of
+
+
+def response_object(
+    request: RequestSubmitted,
+    status: str,
+    *,
+    output: list[dict[str, Any]] | None = None,
+    terminal: TerminalEvent | None = None,
+    error: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The object with this status; `terminal` gives usage and completion time, `error` is for `failed`."""
+    completed_at = terminal.at_us / 1_000_000 if terminal is not None and status == "completed" else None
+    return {
+        "id": response_id_of(request.request_id),
+        "object": "response",
+        "created_at": created_ms_of(request.request_id) // 1000,
+        "status": status,
+        "background": None,
+        "completed_at": completed_at,
+        "error": error,
+        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+        "instructions": None,
+        "max_output_tokens": request.max_output_tokens,
+        "metadata": dict(request.metadata),
+        "model": request.model,
+        "output": output or [],
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None},
+        "service_tier": "default",
+        "store": True,
+        "temperature": 1.0 if request.temperature is None else request.temperature,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": 1.0 if request.top_p is None else request.top_p,
+        "truncation": "disabled",
+        "usage": _usage(terminal),
+        "user": request.end_user,
+    }
+
+
+def message_id_of(request_id: str) -> str:
+    """Id of the one message that a response holds."""
+    return response_id_of(request_id, "msg_")
+
+
+def output_text(text: str) -> dict[str, Any]:
+    """A content part."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def message_item(request_id: str, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+    """The output item that holds the answer; status is in_progress, completed or incomplete."""
+    return {
+        "id": message_id_of(request_id),
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": content,
+    }
+
+
+def token_counts(terminal: TerminalEvent) -> tuple[int, int]:
+    """(prompt tokens, output tokens); a rejected request used none."""
+    return (0, 0) if isinstance(terminal, RequestRejected) else (terminal.prompt_tokens, terminal.output_tokens)
+
+
+def status_of(terminal: TerminalEvent) -> str:
+    """completed, incomplete, cancelled or failed. A missed deadline is a failure: its answer is worthless."""
+    if not isinstance(terminal, GenerationFinished):
+        return "failed"
+    return {"stop": "completed", "length": "incomplete", "cancelled": "cancelled"}.get(terminal.finish_reason, "failed")
+
+
+def _usage(terminal: TerminalEvent | None) -> dict[str, Any] | None:
+    if terminal is None or isinstance(terminal, RequestRejected):
+        return None
+    prompt, output = token_counts(terminal)
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + output,
+    }
