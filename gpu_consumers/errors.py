@@ -28,3 +28,21 @@ class EngineConfigurationError(GpuConsumerError):
     """The engine was asked for something that cannot be: a dtype, a device, a number of slots."""
 
     code = "engine_configuration"
+
+
+class EngineFailedError(GpuConsumerError):
+    """The engine as a whole is unusable: the worker has to end, and another goes on with its requests."""
+
+    code = "engine_failed"
+
+
+class DeploymentUnknownError(GpuConsumerError):
+    """The registry has no model for the deployment that this worker is to serve, or none that it can serve."""
+
+    code = "deployment_unknown"
+
+
+class WorkerFailedError(GpuConsumerError):
+    """A thread of the worker ended with an error."""
+
+    code = "worker_failed"

@@ -1,0 +1,36 @@
+"""Which engine serves a model: by the kind that its registration names."""
+
+from __future__ import annotations
+
+from gpu_consumers.engine import Engine
+from gpu_consumers.engines.echo import EchoEngine
+from gpu_consumers.errors import DeploymentUnknownError
+from gpu_consumers.settings import WorkerSettings
+from schemas.events import ModelRegistered
+
+
+def open_engine(model: ModelRegistered, settings: WorkerSettings) -> Engine:
+    """The engine with its weights loaded. Raises GpuConsumerError with what to do about it."""
+    match model.engine:
+        case "echo":
+            return EchoEngine(
+                slots=settings.slots,
+                max_context_tokens=model.context_tokens,
+                max_step_tokens=settings.max_step_tokens or max(8192, settings.slots),
+                tokens_per_second=settings.echo_tokens_per_second,
+            )
+        case "torch":
+            from gpu_consumers.engines.torch import load_torch_engine  # only here: torch takes seconds to import
+
+            return load_torch_engine(
+                model.location,
+                dtype=settings.dtype,
+                device=settings.device,
+                slots=settings.slots,
+                max_context_tokens=model.context_tokens,
+                max_step_tokens=settings.max_step_tokens,
+                threads=settings.threads,
+            )
+    raise DeploymentUnknownError(
+        f"{model.model_version} is registered with the engine {model.engine!r}; this worker has echo and torch"
+    )

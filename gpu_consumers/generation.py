@@ -1,0 +1,169 @@
+"""One request in this worker's hands, from the work order to the terminal event: every event that it causes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_consumers.output import FinishReason, Output, OutputLimits
+from gpu_consumers.plan import SamplingParams
+from gpu_consumers.prior_attempts import PriorAttempts
+from gpu_consumers.sequence import Sequence
+from models.tokenizer import Tokenizer
+from schemas.events import GenerationFailed, GenerationFinished, GenerationStarted, RequestRouted, TokensGenerated
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request can't be answered, as its client sees it."""
+
+    status: int
+    error_type: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What turns tokens into text, and which of them end an answer."""
+
+    tokenizer: Tokenizer
+    eos_token_ids: frozenset[int]
+
+
+class Generation:
+    """The answer to one work order.
+
+    With prior attempts it goes on behind what they left in the log: their tokens are its prefix, its attempt is one
+    higher than theirs, and its text continues theirs exactly.
+    """
+
+    def __init__(
+        self, order: RequestRouted, model: Model, *, worker: str, pulled_at_us: int, prior: PriorAttempts | None = None
+    ) -> None:
+        prior = prior or PriorAttempts()
+        self.order = order
+        self.attempt = prior.log.attempt + 1
+        self._worker = worker
+        self._pulled_at_us = pulled_at_us
+        self._first_token_at_us = prior.log.first_token_at_us
+        self._resumed_token_ids = tuple(prior.log.token_ids)
+        limits = OutputLimits(order.max_output_tokens, model.eos_token_ids, order.stop)
+        self._output, text = Output.resumed(model.tokenizer, limits, self._resumed_token_ids)
+        # What is not in the log yet: tokens, and text, which starts where the log's text ends.
+        self._unwritten_token_ids: list[int] = []
+        self._unwritten_text = text[prior.log.text_chars :]
+        self._unwritten_at_us = pulled_at_us
+
+    @property
+    def request_id(self) -> str:
+        return self.order.request_id
+
+    @property
+    def tenant(self) -> str:
+        return self.order.tenant
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Set when the answer is whole; at once, if the log held all of it but its end."""
+        return self._output.finish_reason
+
+    @property
+    def output_tokens(self) -> int:
+        """Over all attempts."""
+        return self._output.token_count
+
+    @property
+    def first_token_at_us(self) -> int | None:
+        return self._first_token_at_us
+
+    @property
+    def sequence(self) -> Sequence:
+        """What the scheduler is given."""
+        order = self.order
+        return Sequence(
+            request_id=order.request_id,
+            tenant=order.tenant,
+            prefix_token_ids=order.prompt_token_ids + self._resumed_token_ids,
+            resumed_tokens=len(self._resumed_token_ids),
+            max_tokens=len(order.prompt_token_ids) + order.max_output_tokens,
+            sampling=SamplingParams(order.temperature, order.top_p, order.top_k, order.seed),
+            deadline_at_us=order.deadline_at_us,
+            priority=order.priority,
+        )
+
+    def add_token(self, token_id: int, now_us: int) -> None:
+        """The engine made the next token; see `finish_reason` for whether it was the last."""
+        if self._first_token_at_us is None:
+            self._first_token_at_us = now_us
+        self._unwritten_token_ids.append(token_id)
+        self._unwritten_text += self._output.push(token_id)
+        self._unwritten_at_us = now_us
+
+    def started(self, now_us: int) -> GenerationStarted:
+        """It has a slot, and its first prefill chunk is about to run."""
+        return GenerationStarted(
+            request_id=self.request_id,
+            tenant=self.tenant,
+            attempt=self.attempt,
+            at_us=now_us,
+            pulled_at_us=self._pulled_at_us,
+            worker=self._worker,
+            deployment=self.order.deployment,
+            model_version=self.order.model_version,
+            prompt_tokens=len(self.order.prompt_token_ids),
+            resumed_output_tokens=len(self._resumed_token_ids),
+        )
+
+    def unwritten(self) -> TokensGenerated | None:
+        """Tokens and text that no event has told yet; `written` says that one has."""
+        if not (self._unwritten_token_ids or self._unwritten_text):
+            return None
+        return TokensGenerated(
+            request_id=self.request_id,
+            tenant=self.tenant,
+            attempt=self.attempt,
+            at_us=self._unwritten_at_us,
+            index=self._output.token_count - len(self._unwritten_token_ids),
+            token_ids=tuple(self._unwritten_token_ids),
+            text_offset_chars=self._output.text_chars - len(self._unwritten_text),
+            text=self._unwritten_text,
+        )
+
+    def written(self) -> None:
+        self._unwritten_token_ids.clear()
+        self._unwritten_text = ""
+
+    def finished(self, reason: FinishReason, now_us: int) -> GenerationFinished:
+        """The answer ends here. Text that is held back stays so unless the answer is whole: another attempt that
+        did not see the cancel might have gone on differently."""
+        return GenerationFinished(
+            request_id=self.request_id,
+            tenant=self.tenant,
+            attempt=self.attempt,
+            at_us=now_us,
+            worker=self._worker,
+            deployment=self.order.deployment,
+            model_version=self.order.model_version,
+            finish_reason=reason,
+            prompt_tokens=len(self.order.prompt_token_ids),
+            output_tokens=self._output.token_count,
+            first_token_at_us=self._first_token_at_us,
+        )
+
+    def failed(self, failure: Failure, now_us: int) -> GenerationFailed:
+        return GenerationFailed(
+            request_id=self.request_id,
+            tenant=self.tenant,
+            attempt=self.attempt,
+            at_us=now_us,
+            worker=self._worker,
+            deployment=self.order.deployment,
+            model_version=self.order.model_version,
+            status=failure.status,
+            error_type=failure.error_type,
+            code=failure.code,
+            message=failure.message,
+            prompt_tokens=len(self.order.prompt_token_ids),
+            output_tokens=self._output.token_count,
+            first_token_at_us=self._first_token_at_us,
+        )

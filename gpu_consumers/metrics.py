@@ -1,0 +1,61 @@
+"""Every metric of a GPU consumer, in one place. vLLM's names with our prefix where vLLM has one for it."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
+_STEP_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class WorkerMetrics:
+    """A registry of its own for each worker, so that several can live in one process."""
+
+    def __init__(self, *, deployment: str, worker: str) -> None:
+        self.registry = CollectorRegistry()
+        labels = {"deployment": deployment, "worker": worker}
+
+        def gauge(name: str, about: str) -> Gauge:
+            return Gauge(name, about, tuple(labels), registry=self.registry).labels(**labels)
+
+        def counter(name: str, about: str) -> Counter:
+            return Counter(name, about, tuple(labels), registry=self.registry).labels(**labels)
+
+        def histogram(name: str, about: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+            return Histogram(name, about, tuple(labels), buckets=buckets, registry=self.registry).labels(**labels)
+
+        # The scheduler.
+        self.running = gauge("headrace:num_requests_running", "Requests that hold a slot")
+        self.waiting = gauge("headrace:num_requests_waiting", "Requests that wait for a slot")
+        self.queue_seconds = histogram("headrace:request_queue_time_seconds", "From pulled to a slot")
+
+        # The engine.
+        self.steps = counter("headrace:engine_steps", "Steps executed")
+        self.step_seconds = histogram("headrace:engine_step_seconds", "Duration of a step", _STEP_SECONDS)
+        self.prompt_tokens = counter("headrace:prompt_tokens", "Tokens prefilled")
+        self.generation_tokens = counter("headrace:generation_tokens", "Output tokens made")
+
+        # What clients feel, from the work order's arrival here on.
+        self.time_to_first_token = histogram("headrace:time_to_first_token_seconds", "From pulled to the first token")
+        self.inter_token = histogram("headrace:inter_token_latency_seconds", "Between tokens of a request")
+        self.e2e_seconds = histogram("headrace:e2e_request_latency_seconds", "From pulled to the terminal event")
+
+        # How requests end; failed and dropped (another worker goes on) beside vLLM's reasons.
+        self._finished = Counter(
+            "headrace:request_success", "Requests that ended, by reason", (*labels, "finished_reason"),
+            registry=self.registry,
+        )  # fmt: skip
+        self._labels = labels
+
+        # The log: what comes in, what goes out, what holds it up.
+        self.open_records = gauge("headrace:open_records", "Records taken from the work topics and not finished")
+        self.partitions = gauge("headrace:assigned_partitions", "Partitions of work topics held")
+        self.paused_partitions = gauge("headrace:paused_partitions", "Partitions paused because enough is held")
+        self.dead_letters = counter("headrace:dead_letters", "Records that could not be understood")
+        self.recovered = counter("headrace:recovered_requests", "Requests whose log was read for earlier attempts")
+        self.unacknowledged = gauge("headrace:unacknowledged_records", "Records sent and not acknowledged")
+        self.log_busy = counter("headrace:log_busy", "Times that the engine loop waited for the producer")
+
+    def finished(self, reason: str) -> None:
+        """One request ended: stop, length, cancelled, timeout, failed or dropped."""
+        self._finished.labels(**self._labels, finished_reason=reason).inc()

@@ -1,0 +1,161 @@
+"""A GPU consumer as a service: opens the engine, then joins the group, and leaves it cleanly.
+
+Threads: the intake (polls, commits), recovery (reads token logs), the worker (owns the engine), and the producer's
+(acknowledgements). This loop starts them, waits, and stops them in the order in which nothing that was
+acknowledged is lost: the worker, what it sent, the intake with its last commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from queue import SimpleQueue
+
+from prometheus_client import start_http_server
+
+from eventlog.clock import monotonic
+from eventlog.producer import EventProducer
+from eventlog.registry import Registry
+from eventlog.registry_reader import RegistryReader
+from gpu_consumers.answer_writer import AnswerWriter
+from gpu_consumers.engine import Engine
+from gpu_consumers.engine_choice import open_engine
+from gpu_consumers.errors import DeploymentUnknownError, WorkerFailedError
+from gpu_consumers.generation import Model
+from gpu_consumers.intake import Intake
+from gpu_consumers.metrics import WorkerMetrics
+from gpu_consumers.service_thread import ServiceThread
+from gpu_consumers.settings import WorkerSettings
+from gpu_consumers.work import Message, Wake
+from gpu_consumers.worker import Worker
+from models.tokenizer import open_tokenizer
+from schemas.events import ModelRegistered
+
+LINGER_MS = 1.0
+"""Puts the records of one step, which go to a few partitions, into a few batches."""
+
+_STOP_STEP_SECONDS = 0.8
+_STOP_FLUSH_SECONDS = 0.5
+_STOP_LEAVE_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
+
+log = logging.getLogger("headrace.worker")
+
+
+async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+    """Serve the deployment until `stop`. `ready` is called when the engine is warm and the group is being joined.
+
+    Raises GpuConsumerError: the deployment is unknown, the engine can't be opened or became unusable, a thread died.
+    """
+    with ExitStack() as stack:
+        reader = RegistryReader(settings.profile, client_id=settings.worker_id)
+        stack.callback(reader.close)
+        await asyncio.to_thread(reader.start)
+        registered = await _registered_model(reader, settings, stop)
+        if registered is None:
+            return
+        engine, model = await asyncio.to_thread(_open, registered, settings)
+        stack.callback(engine.close)
+        metrics = WorkerMetrics(deployment=settings.deployment, worker=settings.worker_id)
+        if settings.metrics_port is not None:
+            server, _ = start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
+            stack.callback(server.server_close)
+            stack.callback(server.shutdown)
+        await _Running(settings, engine, model, metrics, reader).until(stop, ready)
+
+
+class _Running:
+    """The threads of a worker, wired together."""
+
+    def __init__(
+        self, settings: WorkerSettings, engine: Engine, model: Model, metrics: WorkerMetrics, reader: RegistryReader
+    ) -> None:
+        self._reader = reader
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
+        self._stop_worker = threading.Event()
+        self._stop_intake = threading.Event()
+        self._producer = EventProducer(settings.profile, client_id=settings.worker_id, linger_ms=LINGER_MS)
+        self._intake = Intake(settings, self._producer, metrics, inbox=self._inbox, stop=self._stop_intake)
+        writer = AnswerWriter(
+            self._producer, metrics, stop=self._stop_worker, max_unacknowledged=4 * max(16, settings.slots)
+        )
+        self._worker = Worker(
+            engine,
+            model,
+            writer,
+            metrics,
+            worker_id=settings.worker_id,
+            inbox=self._inbox,
+            done=self._intake.done,
+            stop=self._stop_worker,
+        )
+
+    async def until(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+        ended = asyncio.Event()
+        worker = ServiceThread("worker", self._worker.run, ended)
+        intake = ServiceThread("intake", self._intake.run, ended)
+        self._reader.listen(self._registry_changed)
+        worker.start()
+        intake.start()
+        ready()
+        await _first_of(stop, ended)
+        await asyncio.to_thread(self._stop, worker, intake)
+        for thread in (worker, intake):
+            if thread.failure is not None:
+                raise WorkerFailedError(f"the {thread.name} ended: {thread.failure}") from thread.failure
+
+    def _stop(self, worker: ServiceThread, intake: ServiceThread) -> None:
+        """A step that takes longer is left to itself: what it would give is not written, and made again elsewhere."""
+        self._stop_worker.set()
+        self._inbox.put(Wake())
+        worker.join(_STOP_STEP_SECONDS)
+        self._producer.flush(_STOP_FLUSH_SECONDS)
+        self._stop_intake.set()
+        intake.join(_STOP_LEAVE_SECONDS)
+        self._producer.close(0.1)
+
+    def _registry_changed(self, registry: Registry) -> None:
+        self._worker.set_weights({name: tenant.weight for name, tenant in registry.tenants.items()})
+        self._intake.registry_changed(registry)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+async def _registered_model(
+    reader: RegistryReader, settings: WorkerSettings, stop: asyncio.Event
+) -> ModelRegistered | None:
+    """The newest registration of the deployment, waited for; None if it is time to stop."""
+    give_up_at = monotonic() + settings.deployment_timeout_s
+    while not stop.is_set():
+        models = [m for m in reader.registry.models.values() if m.deployment == settings.deployment]
+        if models:
+            return max(models, key=lambda m: m.at_us)
+        if monotonic() >= give_up_at:
+            known = ", ".join(sorted(reader.registry.deployments)) or "none"
+            raise DeploymentUnknownError(
+                f"no model is registered for the deployment {settings.deployment!r}; known deployments: {known}"
+            )
+        await asyncio.sleep(_LOOK_SECONDS)
+    return None
+
+
+def _open(registered: ModelRegistered, settings: WorkerSettings) -> tuple[Engine, Model]:
+    """Engine and tokenizer, warm: all that can take long or fail, before the group hears of us."""
+    began = monotonic()
+    tokenizer = open_tokenizer(registered.tokenizer)
+    engine = open_engine(registered, settings)
+    engine.warm_up()
+    log.info(
+        "%s on the %s engine is warm after %.1f s", registered.model_version, registered.engine, monotonic() - began
+    )
+    return engine, Model(tokenizer, engine.info.eos_token_ids)

@@ -1,0 +1,39 @@
+"""What one GPU consumer is told when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eventlog.profile import BrokerProfile
+from gpu_consumers.partition import WaterMarks
+from schemas.topics import Topics
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Checked by whoever reads the environment; which model and which engine stands in the registry.
+
+    deployment: the consumer group, and the model version that it serves.
+    worker_id: unique among the workers of all deployments.
+    slots: sequences in the batch.
+    max_step_tokens: most tokens in one step, prefill and decode together; None leaves that to the engine.
+    device, dtype: of the torch engine. threads: CPU threads of the engine; None leaves that to torch.
+    echo_tokens_per_second: rate of one sequence of the echo engine; 0 is as fast as it goes.
+    marks: unfinished records of one partition that are held here.
+    metrics_port: /metrics on loopback at this port, 0 for any free one; None for none.
+    deployment_timeout_s: how long the deployment's model may be missing in the registry at the start.
+    """
+
+    profile: BrokerProfile
+    deployment: str
+    worker_id: str
+    topics: Topics = field(default_factory=Topics)
+    device: str = "cpu"
+    dtype: str = "bfloat16"
+    slots: int = 16
+    max_step_tokens: int | None = None
+    echo_tokens_per_second: float = 200.0
+    threads: int | None = None
+    marks: WaterMarks = field(default_factory=WaterMarks)
+    metrics_port: int | None = None
+    deployment_timeout_s: float = 10.0

@@ -1,0 +1,240 @@
+"""The engine loop: takes work, plans, executes, writes. One thread, which owns engine, scheduler and generations.
+
+One turn:
+
+1. Take what came in: new work, cancels, work to drop. With nothing to do, wait for it here.
+2. Ask the scheduler for the next step; requests past their deadline end.
+3. Tell the log of those that got a slot, run the step.
+4. Give each token to its generation; answers that are whole end, and all tokens are written.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from eventlog.clock import monotonic, now_us
+from eventlog.errors import DeliveryFailed
+from gpu_consumers.answer_writer import AnswerWriter, WriterStopped
+from gpu_consumers.engine import Engine
+from gpu_consumers.errors import EngineFailedError
+from gpu_consumers.generation import Failure, Generation, Model
+from gpu_consumers.metrics import WorkerMetrics
+from gpu_consumers.output import FinishReason
+from gpu_consumers.plan import StepPlan, StepResult
+from gpu_consumers.scheduler import Scheduler, Step
+from gpu_consumers.sequence import why_not_servable
+from gpu_consumers.work import Cancel, Drop, Message, Wake, Work
+from schemas.events import GenerationFailed, GenerationFinished
+
+_IDLE_SECONDS = 1.0
+
+log = logging.getLogger("headrace.worker")
+
+
+@dataclass(slots=True, eq=False)
+class _Active:
+    """A request that is waiting or running here."""
+
+    work: Work
+    generation: Generation
+    newest_token_at_us: int | None = None
+
+
+class Worker:
+    """`run` until `stop`; the caller provides the thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        model: Model,
+        writer: AnswerWriter,
+        metrics: WorkerMetrics,
+        *,
+        worker_id: str,
+        inbox: SimpleQueue[Message],
+        done: Callable[[Work], None],
+        stop: threading.Event,
+    ) -> None:
+        """done: called on the producer's thread when work is finished and the log has acknowledged all of it."""
+        self._engine = engine
+        self._model = model
+        self._writer = writer
+        self._metrics = metrics
+        self._worker_id = worker_id
+        self._inbox = inbox
+        self._done = done
+        self._stop = stop
+        self._scheduler = Scheduler(engine.info)
+        self._active: dict[str, _Active] = {}
+        self._unwritten: dict[str, _Active] = {}
+
+    def run(self) -> None:
+        """Returns when it is told to stop. Raises EngineFailedError when the engine is unusable: unfinished requests
+        have no terminal event then, and another worker goes on with them."""
+        try:
+            while not self._stop.is_set():
+                self._take_messages()
+                self._turn()
+        except WriterStopped:
+            log.info("stopped while the log had no room")
+
+    def set_weights(self, weights: dict[str, float]) -> None:
+        """Fairness weights of tenants; any thread."""
+        self._scheduler.set_weights(weights)
+
+    def _take_messages(self) -> None:
+        idle = not self._active
+        if idle:
+            self._scheduler.check_integrity()
+        try:
+            message = self._inbox.get(block=idle, timeout=_IDLE_SECONDS if idle else None)
+            while True:
+                self._take(message)
+                message = self._inbox.get_nowait()
+        except Empty:
+            return
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Work():
+                self._begin(message)
+            case Cancel(work):
+                active = self._active.get(work.order.request_id)
+                if active is not None and active.work is work:
+                    self._finish(active, "cancelled")
+            case Drop(work):
+                active = self._active.get(work.order.request_id)
+                if active is not None and active.work is work:
+                    self._forget(active)
+                    self._metrics.finished("dropped")
+            case Wake():
+                pass
+
+    def _begin(self, work: Work) -> None:
+        if not work.partition.held:
+            return
+        terminal = None if work.prior is None else work.prior.log.terminal
+        if isinstance(terminal, GenerationFinished | GenerationFailed):
+            self._writer.settle_again(terminal, partial(self._done, work), partial(self._lost, work))
+            return
+        if terminal is not None:
+            self._done(work)
+            return
+        generation = Generation(
+            work.order, self._model, worker=self._worker_id, pulled_at_us=work.pulled_at_us, prior=work.prior
+        )
+        active = self._active[generation.request_id] = _Active(work, generation)
+        if generation.finish_reason is not None:
+            self._finish(active, generation.finish_reason)
+        elif work.cancelled:
+            self._finish(active, "cancelled")
+        elif work.prior is not None and work.prior.is_deadly:
+            self._fail(active, _DEADLY)
+        elif (why := why_not_servable(generation.sequence, self._engine.info)) is not None:
+            self._fail(active, Failure(422, "invalid_request_error", "not_servable", why))
+        else:
+            self._scheduler.add(generation.sequence)
+
+    def _turn(self) -> None:
+        step = self._scheduler.next_step(now_us())
+        for request_id in step.expired:
+            self._finish(self._active[request_id], "timeout")
+        if not step.plan.is_empty:
+            self._announce(step)
+            result = self._execute(step.plan)
+            if self._stop.is_set():
+                return
+            self._take_result(result)
+        self._write()
+        self._metrics.running.set(self._scheduler.running_count)
+        self._metrics.waiting.set(self._scheduler.waiting_count)
+
+    def _announce(self, step: Step) -> None:
+        now = now_us()
+        for request_id in step.admitted:
+            active = self._active[request_id]
+            self._writer.started(active.generation.started(now), partial(self._lost, active.work))
+            self._metrics.queue_seconds.observe((now - active.work.pulled_at_us) / 1e6)
+
+    def _execute(self, plan: StepPlan) -> StepResult:
+        began = monotonic()
+        try:
+            result = self._engine.execute(plan)
+        except Exception as error:
+            raise EngineFailedError(
+                f"the engine {self._engine.info.name} failed with {type(error).__name__}: {error}; "
+                f"{len(self._active)} unfinished requests go to the next worker"
+            ) from error
+        self._metrics.steps.inc()
+        self._metrics.step_seconds.observe(monotonic() - began)
+        self._metrics.prompt_tokens.inc(sum(len(chunk.token_ids) for chunk in plan.prefills))
+        self._metrics.generation_tokens.inc(len(result.tokens))
+        return result
+
+    def _take_result(self, result: StepResult) -> None:
+        now = now_us()
+        outcome = self._scheduler.take(result)
+        for request_id, token_id in outcome.tokens.items():
+            active = self._active[request_id]
+            active.generation.add_token(token_id, now)
+            self._observe_token(active, now)
+            if active.generation.finish_reason is not None:
+                self._finish(active, active.generation.finish_reason)
+            else:
+                self._unwritten[request_id] = active
+        for request_id, reason in outcome.failures.items():
+            self._fail(self._active[request_id], Failure(500, "server_error", "generation_failed", reason))
+
+    def _write(self) -> None:
+        """All tokens of this step, or as many as the log takes; the rest goes with those of the next."""
+        for request_id, active in list(self._unwritten.items()):
+            if not self._writer.tokens(active.generation, partial(self._lost, active.work)):
+                break
+            del self._unwritten[request_id]
+        self._metrics.unacknowledged.set(self._writer.unacknowledged)
+
+    def _finish(self, active: _Active, reason: FinishReason) -> None:
+        self._end(active, active.generation.finished(reason, now_us()))
+        self._metrics.finished(reason)
+
+    def _fail(self, active: _Active, failure: Failure) -> None:
+        log.warning("%s failed: %s", active.generation.request_id, failure.message)
+        self._end(active, active.generation.failed(failure, now_us()))
+        self._metrics.finished("failed")
+
+    def _end(self, active: _Active, terminal: GenerationFinished | GenerationFailed) -> None:
+        self._forget(active)
+        work = active.work
+        self._writer.end(active.generation, terminal, partial(self._done, work), partial(self._lost, work))
+        self._metrics.e2e_seconds.observe((terminal.at_us - work.pulled_at_us) / 1e6)
+
+    def _forget(self, active: _Active) -> None:
+        request_id = active.generation.request_id
+        self._scheduler.remove(request_id)
+        self._unwritten.pop(request_id, None)
+        del self._active[request_id]
+
+    def _lost(self, work: Work, failure: DeliveryFailed) -> None:
+        """On the producer's thread: a hole in a request's log. Say no more of it; who reads the order again goes on."""
+        log.error("%s is given up here, its log can't be written: %s", work.order.request_id, failure)
+        self._inbox.put(Drop(work))
+
+    def _observe_token(self, active: _Active, now: int) -> None:
+        if active.newest_token_at_us is None:
+            self._metrics.time_to_first_token.observe((now - active.work.pulled_at_us) / 1e6)
+        else:
+            self._metrics.inter_token.observe((now - active.newest_token_at_us) / 1e6)
+        active.newest_token_at_us = now
+
+
+_DEADLY = Failure(
+    500,
+    "server_error",
+    "worker_lost",
+    "every worker that tried this request died of it or beside it: it is not tried again",
+)
