@@ -160,6 +160,17 @@ class NothingRuns(InfraError):
         )
 
 
+class ModelUnknown(InfraError):
+    code = "model_unknown"
+    exit_code = 2
+
+    def __init__(self, model: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"No model {model!r} is registered (there are: {', '.join(known) or 'none'}): `headrace models add` "
+            f"registers one."
+        )
+
+
 class GatewayUnreachable(InfraError):
     code = "gateway_unreachable"
 

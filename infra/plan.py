@@ -167,4 +167,9 @@ def _python_environment() -> dict[str, str]:
     """Parts find this very code whatever folder they run in, and their last words reach the log."""
     here = str(Path(__file__).resolve().parent.parent)
     before = inherited_environment().get("PYTHONPATH")
-    return {"PYTHONPATH": f"{here}{os.pathsep}{before}" if before else here, "PYTHONUNBUFFERED": "1"}
+    return {
+        "PYTHONPATH": f"{here}{os.pathsep}{before}" if before else here,
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",  # models are on disk; a wrong path must not ask a hub for 20 seconds
+        "TOKENIZERS_PARALLELISM": "false",
+    }

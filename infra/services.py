@@ -7,7 +7,12 @@ import os
 import socket
 from collections.abc import Callable
 
+from eventlog.registry import Registry
+from infra.errors import ModelUnknown
+from infra.runtime.data_directory import DataDirectory
 from infra.runtime.part import Serve
+from infra.runtime.ports import claim_port
+from infra.seed import read_registry
 from infra.settings import Settings
 from infra.wiring import broker_profile, connected, topics_of
 
@@ -18,6 +23,7 @@ def instance_name(part: str) -> str:
 
 
 def gateway_service(settings: Settings) -> Serve:
+    """Raises NothingRuns, PortTaken."""
     from gateway.service import run
     from gateway.settings import GatewaySettings
 
@@ -26,7 +32,7 @@ def gateway_service(settings: Settings) -> Serve:
         profile=broker_profile(settings),
         topics=topics_of(settings),
         host=settings.gateway_host,
-        port=settings.gateway_port,
+        port=claim_port(settings.gateway_port, "HEADRACE_GATEWAY_PORT", settings.gateway_host),
         gateway_id=instance_name("gateway"),
     )
 
@@ -37,12 +43,80 @@ def gateway_service(settings: Settings) -> Serve:
 
 
 def streams_service(settings: Settings) -> Serve:
+    """Raises NothingRuns."""
     from streams.service import run
     from streams.settings import StreamsSettings
 
     settings = connected(settings)
+    data_dir = settings.data_dir / "streams"
+    data_dir.mkdir(parents=True, exist_ok=True)
     service_settings = StreamsSettings(
-        profile=broker_profile(settings), topics=topics_of(settings), data_dir=settings.data_dir / "streams"
+        profile=broker_profile(settings),
+        topics=topics_of(settings),
+        data_dir=data_dir,
+        metrics_port=settings.streams_metrics_port,
+    )
+
+    async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:
+        await run(service_settings, stop=stop, ready=ready)
+
+    return serve
+
+
+def worker_service(settings: Settings) -> Serve:
+    """Raises NothingRuns, LogUnreachable, ModelUnknown."""
+    from gpu_consumers.service import run
+    from gpu_consumers.settings import WorkerSettings
+
+    settings = connected(settings)
+    profile = broker_profile(settings)
+    service_settings = WorkerSettings(
+        profile=profile,
+        topics=topics_of(settings),
+        deployment=deployment_of(settings.model, read_registry(profile, "headrace-worker")),
+        worker_id=instance_name("worker"),
+        device=settings.device,
+        dtype=settings.dtype,
+        slots=settings.slots,
+        echo_tokens_per_second=settings.echo_tokens_per_second,
+        metrics_port=settings.worker_metrics_port,
+    )
+
+    async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:
+        await run(service_settings, stop=stop, ready=ready)
+
+    return serve
+
+
+def deployment_of(model: str, registry: Registry) -> str:
+    """The deployment of a pinned version, of the version that an alias resolves to, or the one of this very name.
+
+    Raises ModelUnknown.
+    """
+    if model in registry.deployments:
+        return model
+    route = registry.routes.get(model)
+    version = route.targets[0].model_version if route is not None else model
+    registered = registry.models.get(version)
+    if registered is None:
+        raise ModelUnknown(model, registry.model_names())
+    return registered.deployment
+
+
+def sink_service(settings: Settings) -> Serve:
+    """Raises NothingRuns."""
+    from infra.clickhouse.schema import load_migrations
+    from streams.sink.clickhouse import ClickHouseServer, EmbeddedClickHouse
+    from streams.sink.service import run
+    from streams.sink.settings import SinkSettings
+
+    settings = connected(settings)
+    service_settings = SinkSettings(
+        profile=broker_profile(settings),
+        clickhouse=ClickHouseServer(settings.clickhouse_dsn)
+        if settings.clickhouse_dsn
+        else EmbeddedClickHouse(DataDirectory(settings.data_dir).clickhouse),
+        migrations=load_migrations(),
     )
 
     async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:

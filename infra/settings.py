@@ -96,6 +96,14 @@ class Settings:
     slots: int = setting(16, whole(1, 1_024), "Sequences that one worker runs at once")
     echo_tokens_per_second: float = setting(200.0, number(0.1, 1e6), "Rate of the echo engine, for each sequence")
 
+    # Prometheus' text format; the gateway has its own at /metrics
+    streams_metrics_port: int | None = setting(
+        None, port, "Metrics of the streams, on loopback (0: any free port)", shown="none"
+    )
+    worker_metrics_port: int | None = setting(
+        None, port, "Metrics of a worker, on loopback (0: any free port)", shown="none"
+    )
+
     def environment(self) -> dict[str, str]:
         """These settings as variables: what reads them back gets equal Settings."""
         values = ((variable_of(f), getattr(self, f.name)) for f in fields(self))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
 import click
 
 from infra.cli.context import settings_with_warnings
-from infra.cli.failures import is_lasting
+from infra.cli.failures import is_lasting, is_ours
 from infra.runtime.part import Serve, run_part
 from infra.runtime.parts import EXIT_CANNOT_WORK
 from infra.settings import Settings
@@ -55,11 +56,15 @@ def sink(ready_fd: int | None) -> None:
 
 
 def _run(service: Callable[[Settings], Serve], ready_fd: int | None) -> None:
+    """Under `headrace up` standard error is the part's log, and its last line is shown to people as the reason."""
     try:
         settings = settings_with_warnings()
         run_part(service(settings), ready_fd, settings.log_level)
     except Exception as error:
-        if ready_fd is None or not is_lasting(error):
+        if ready_fd is None:
             raise
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(EXIT_CANNOT_WORK)
+        if is_ours(error):
+            click.echo(str(error), err=True)
+        else:
+            traceback.print_exception(error)
+        sys.exit(EXIT_CANNOT_WORK if is_lasting(error) else 1)
