@@ -13,8 +13,20 @@ from dataclasses import dataclass, field
 
 from schemas.errors import ContractError
 from schemas.events import TokensGenerated
-from streams.sink.rows import EVENTS, TABLES, TOKEN_EVENTS, EventRows, Origin, Partition, Rows, TokenRows
-from streams.sink.rows import add_event, add_tokens, add_undecodable, decoded
+from streams.sink.rows import (
+    EVENTS,
+    TABLES,
+    TOKEN_EVENTS,
+    EventRows,
+    Origin,
+    Partition,
+    Rows,
+    TokenRows,
+    add_event,
+    add_tokens,
+    add_undecodable,
+    decoded,
+)
 
 TableMarks = Mapping[Partition, int]
 
@@ -43,7 +55,7 @@ class Batch:
     tokens: TokenRows = field(default_factory=TokenRows)
     events: EventRows = field(default_factory=EventRows)
     next_offsets: dict[Partition, int] = field(default_factory=dict)
-    bytes: int = 0
+    size_bytes: int = 0
     undecodable: int = 0
 
     def add(self, partition: Partition, offset: int, value: bytes, timestamp_ms: int) -> None:
@@ -53,7 +65,7 @@ class Batch:
         table = TOKEN_EVENTS if isinstance(event, TokensGenerated) else EVENTS
         if offset <= self.marks.tables[table].get(partition, -1):
             return
-        self.bytes += len(value)
+        self.size_bytes += len(value)
         origin = Origin(partition, offset)
         if isinstance(event, TokensGenerated):
             add_tokens(self.tokens, origin, event)

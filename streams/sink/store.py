@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -48,7 +48,7 @@ class Store:
             client.command(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
             client.command(_APPLIED_TABLE)
             query = f"SELECT name, argMax(checksum, applied_at) FROM {DATABASE}.schema_migrations GROUP BY name"
-            applied: Mapping[str, str] = dict(client.query(query).result_rows)
+            applied = {str(name): str(checksum) for name, checksum in client.query(query).result_rows}
         wanted = pending(migrations, applied)
         for migration in wanted:
             with translated(self._address):
