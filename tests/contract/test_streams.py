@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
 from eventlog.registry import Registry
+from eventlog.registry_reader import RegistryReader
 from schemas.events import (
     DeadLettered,
     Event,
@@ -31,7 +33,7 @@ from schemas.events import (
     RequestSubmitted,
     TenantRegistered,
 )
-from schemas.ids import RANDOM_BITS, new_request_id, partition_of
+from schemas.ids import RANDOM_BITS, new_request_id
 from schemas.topics import (
     VALIDATED,
     Topics,
@@ -48,6 +50,7 @@ from streams.stage import Stage
 from tests.brokers import Broker
 from tests.timing import within
 
+T = TypeVar("T")
 TOPICS = Topics()
 MODEL = ModelRegistered(
     model_version="streams-echo@v1",
@@ -59,7 +62,6 @@ MODEL = ModelRegistered(
     context_tokens=4096,
     default_max_output_tokens=16,
 )
-E_ = TypeVar("E_", bound=Event)
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +90,13 @@ class Log:
         self._admin = admin
         self._producer = producer
 
-    def register(self, tenant: str, *, tokens_per_minute: int = 100_000, requests_per_minute: int = 1000) -> None:
+    def register(self, tenant: str, *, tokens_per_minute: int = 100_000, max_concurrent: int = 100) -> None:
         record = TenantRegistered(
             tenant=tenant,
             at_us=now_us(),
-            requests_per_minute=requests_per_minute,
+            requests_per_minute=1000,
             tokens_per_minute=tokens_per_minute,
-            max_concurrent_requests=100,
+            max_concurrent_requests=max_concurrent,
         )
         self._admin.register_tenant(record, Registry(models={MODEL.model_version: MODEL}))
 
@@ -117,10 +119,10 @@ class Log:
         with LogReader(self._profile, client_id=f"test-{secrets.token_hex(3)}") as reader:
             return [record.event() for record in reader.read_to_end({(topic, p): 0 for p in range(count)})]
 
-    async def wait_for(self, kind: type[E_], topic: str, request_id: str | None = None) -> E_:
+    async def wait_for(self, kind: type[T], topic: str, request_id: str | None = None) -> T:
         """The first event of a kind (about a request) in a topic."""
 
-        def find() -> E_ | None:
+        def find() -> T | None:
             found = [e for e in self.read(topic) if isinstance(e, kind)]
             return next((e for e in found if request_id in (None, getattr(e, "request_id", None))), None)
 
@@ -158,14 +160,13 @@ def new_id(partition: int = 2) -> str:
     return new_request_id(now_ms=now_ms(), partition=partition, entropy=secrets.randbits(RANDOM_BITS))
 
 
-T = TypeVar("T")
-
-
 async def wait_until(find: Callable[[], T | None]) -> T:
     async with asyncio.timeout(within(30)):
-        while (found := await asyncio.to_thread(find)) is None:
+        while True:
+            found = await asyncio.to_thread(find)
+            if found is not None:
+                return found
             await asyncio.sleep(0.05)
-        return found
 
 
 @asynccontextmanager
@@ -197,3 +198,167 @@ async def test_a_request_is_admitted_into_its_token_log_and_sent_to_its_deployme
     assert routed.prompt_token_ids == tuple(b"hello")
     assert routed.max_output_tokens == 16
     assert (admitted.reserved_tokens, admitted.remaining_requests) == (21, 999)
+
+
+async def test_bad_requests_end_with_their_reason_and_the_next_one_is_served(
+    log: Log, settings: StreamsSettings, tenant_name: str
+) -> None:
+    log.register(tenant_name, tokens_per_minute=40)
+    async with running(settings):
+        unknown = log.submit(tenant_name, model="gpt-9")
+        empty = log.submit(tenant_name, "")
+        too_big = log.submit(tenant_name, "x" * 30)
+        good = log.submit(tenant_name, "x" * 20)
+        await log.wait_for(RequestRouted, work_topic(MODEL.deployment, tenant_name), good)
+        over_quota = log.submit(tenant_name, "x" * 20)
+        await log.wait_for(RequestRejected, tokens_topic(tenant_name), over_quota)
+
+    refused = [e for e in log.read(tokens_topic(tenant_name)) if isinstance(e, RequestRejected)]
+    assert {(e.request_id, e.status, e.code) for e in refused} == {
+        (unknown, 404, "model_not_found"),
+        (empty, 400, "empty_prompt"),
+        (too_big, 422, "request_exceeds_quota"),
+        (over_quota, 429, "token_rate_exceeded"),
+    }
+    assert all(e.retry_after_ms for e in refused if e.status == 429)
+
+
+async def test_a_tenant_registered_while_running_is_served_from_its_first_request_on_and_others_lose_nothing(
+    log: Log, settings: StreamsSettings, tenant_name: str
+) -> None:
+    log.register(tenant_name)
+    newcomer = f"{tenant_name}-new"
+    async with running(settings):
+        before = [log.submit(tenant_name) for _ in range(20)]
+        log.register(newcomer)
+        early = log.submit(newcomer)
+        after = [log.submit(tenant_name) for _ in range(20)]
+
+        await log.wait_for(RequestRouted, work_topic(MODEL.deployment, newcomer), early)
+        await log.wait_for(RequestRouted, work_topic(MODEL.deployment, tenant_name), after[-1])
+
+    routed = [e for e in log.read(work_topic(MODEL.deployment, tenant_name)) if isinstance(e, RequestRouted)]
+    assert sorted(e.request_id for e in routed) == sorted(before + after)
+
+
+async def test_the_first_tenant_of_all_may_come_after_the_start(
+    broker: Broker, log: Log, settings: StreamsSettings, tenant_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_start = RegistryReader.start
+
+    def without_tenants(reader: RegistryReader, timeout_s: float = 30.0) -> Registry:
+        return replace(real_start(reader, timeout_s), tenants={})
+
+    monkeypatch.setattr(RegistryReader, "start", without_tenants)
+    async with running(settings):
+        log.register(tenant_name)
+        request_id = log.submit(tenant_name)
+
+        await log.wait_for(RequestRouted, work_topic(MODEL.deployment, tenant_name), request_id)
+
+
+async def test_a_cancel_follows_the_work_order_and_the_end_settles_the_quota(
+    log: Log, settings: StreamsSettings, tenant_name: str
+) -> None:
+    log.register(tenant_name)
+    work = work_topic(MODEL.deployment, tenant_name)
+    async with running(settings):
+        request_id = log.submit(tenant_name, "hello")
+        cancel = RequestCancelled(request_id=request_id, tenant=tenant_name, at_us=now_us(), reason="client")
+        log.write(requests_topic(tenant_name), cancel, request_id)
+        await log.wait_for(RequestCancelled, work, request_id)
+
+        log.write(VALIDATED.name, finished(tenant_name, request_id, output_tokens=3), tenant_name)
+        settled = await log.wait_for(QuotaSettled, lifecycle_topic(tenant_name), request_id)
+
+    assert [type(e) for e in log.read(work)] == [RequestRouted, RequestCancelled]
+    assert (settled.reserved_tokens, settled.released_tokens) == (21, 13)
+
+
+async def test_what_can_not_be_read_goes_to_the_dead_letters_and_nothing_stops_behind_it(
+    log: Log, settings: StreamsSettings, tenant_name: str
+) -> None:
+    log.register(tenant_name)
+    requests = requests_topic(tenant_name)
+    stranger = new_id()
+    async with running(settings):
+        log.write_bytes(requests, b"\x00poison", partition=0)
+        log.write_bytes(requests, b"\xc3\x01" + b"unknown!" + b"body", partition=0)
+        log.write(requests, request("someone-else", stranger, "hi", MODEL.model_version), stranger)
+        out_of_range = new_id(partition=999)
+        log.write(requests, request(tenant_name, out_of_range, "hi", MODEL.model_version), out_of_range)
+        log.write_bytes(VALIDATED.name, b"poison for all")
+        good = log.submit(tenant_name)
+
+        await log.wait_for(RequestRouted, work_topic(MODEL.deployment, tenant_name), good)
+        shared = await log.wait_for(DeadLettered, dead_letters_topic("_system"))
+
+    letters = [e for e in log.read(dead_letters_topic(tenant_name)) if isinstance(e, DeadLettered)]
+    assert sorted(e.reason for e in letters) == [
+        "misplaced_event",
+        "misplaced_event",
+        "undecodable",
+        "unknown_schema",
+    ]
+    poison = next(e for e in letters if e.value == b"\x00poison")
+    assert (poison.origin_topic, poison.origin_partition, poison.origin_offset) == (requests, 0, 0)
+    assert (shared.origin_topic, shared.value) == (VALIDATED.name, b"poison for all")
+
+
+async def test_after_a_restart_ledgers_are_recovered_and_duplicates_reserve_nothing(
+    log: Log, settings: StreamsSettings, tenant_name: str
+) -> None:
+    log.register(tenant_name, max_concurrent=6)
+    work = work_topic(MODEL.deployment, tenant_name)
+    async with running(settings):
+        first = [log.submit(tenant_name) for _ in range(5)]
+        for request_id in first:
+            await log.wait_for(RequestRouted, work, request_id)
+
+    async with running(settings):
+        for request_id in first:
+            log.write(
+                requests_topic(tenant_name),
+                request(tenant_name, request_id, "hello", MODEL.model_version),
+                request_id,
+            )
+        sixth = log.submit(tenant_name)
+        await log.wait_for(RequestRouted, work, sixth)
+        seventh = log.submit(tenant_name)
+        refused = await log.wait_for(RequestRejected, tokens_topic(tenant_name), seventh)
+        # What was open before the restart is still known, and can be settled.
+        log.write(VALIDATED.name, finished(tenant_name, first[0], output_tokens=1), tenant_name)
+        await log.wait_for(QuotaSettled, lifecycle_topic(tenant_name), first[0])
+
+    assert refused.code == "concurrency_exceeded"
+    routed = [e.request_id for e in log.read(work) if isinstance(e, RequestRouted)]
+    assert sorted(routed) == sorted([*first, sixth])
+
+
+async def test_a_crash_of_a_stage_ends_the_process_with_its_reason_and_the_next_one_goes_on(
+    log: Log, settings: StreamsSettings, tenant_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.register(tenant_name)
+    work = work_topic(MODEL.deployment, tenant_name)
+    with monkeypatch.context() as broken:
+        broken.setattr("streams.processors.decide.decide_admission", lambda *_, **__: 1 / 0)
+        request_id = log.submit(tenant_name)
+        with pytest.raises(StageFailed, match=r"decide-validated stopped: ZeroDivisionError"):
+            await asyncio.wait_for(run(settings, asyncio.Event()), within(30))
+
+    async with running(settings):
+        await log.wait_for(RequestRouted, work, request_id)
+
+
+async def test_a_crash_inside_faust_ends_the_process(
+    log: Log, settings: StreamsSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_start = Stage.start
+
+    async def start_and_crash(stage: Stage) -> None:
+        await real_start(stage)
+        await stage.app.consumer.crash(RuntimeError("fetcher lost"))
+
+    monkeypatch.setattr(Stage, "start", start_and_crash)
+    with pytest.raises(StageFailed, match=r"Faust stopped.*fetcher lost"):
+        await asyncio.wait_for(run(settings, asyncio.Event()), within(30))
