@@ -193,6 +193,13 @@ class GatewayRefused(InfraError):
         super().__init__(f"The gateway at {url} {what}.")
 
 
+class AnswerFailed(InfraError):
+    code = "answer_failed"
+
+    def __init__(self, model: str, problem: str) -> None:
+        super().__init__(f"{model} gave no answer: {problem}.")
+
+
 class PartsFailed(InfraError):
     code = "parts_failed"
 

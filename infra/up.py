@@ -21,7 +21,7 @@ class Platform:
 
     def __init__(self, plan: Plan, display: Display) -> None:
         self.plan = plan
-        self._display = display
+        self._display: Display | None = display
         self._ready = asyncio.Event()
         launches = launches_of(plan)
         self._processes = Processes(launches, plan.directory.logs, self._changed)
@@ -46,6 +46,16 @@ class Platform:
                 [(part.spec.name, part.why, self.plan.directory.log_of(part.spec.name)) for part in failed]
             )
 
+    def hide(self) -> None:
+        """Show the parts no more: the screen is somebody else's now."""
+        if self._display is not None:
+            self._display.close()
+            self._display = None
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._processes.is_stopping
+
     def request_stop(self) -> None:
         """Stop in order; asked again, at once."""
         self._processes.request_stop()
@@ -54,9 +64,11 @@ class Platform:
         if not self._task.done():
             self.request_stop()
         await self._task
+        self.hide()
 
     def _changed(self, supervisor: Supervisor) -> None:
-        self._display.show(supervisor)
+        if self._display is not None:
+            self._display.show(supervisor)
         if supervisor.state is SystemState.READY:
             self._ready.set()
 
@@ -71,4 +83,3 @@ async def running(plan: Plan, console: Console) -> AsyncIterator[Platform]:
         yield platform
     finally:
         await platform.close()
-        display.close()

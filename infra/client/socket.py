@@ -78,9 +78,12 @@ class Session:
         """From another thread: stop waiting for a gateway that will not come back."""
         self._abandoned.set()
 
-    def ask(self, model: str, messages: Sequence[Message]) -> ResponseStream:
-        """Start a response. Raises GatewayUnreachable and GatewayRefused."""
-        self.send({"type": "response.create", "model": model, "input": list(messages)})
+    def ask(self, model: str, messages: Sequence[Message], **parameters: float) -> ResponseStream:
+        """Start a response; `parameters` are those of the API (temperature, max_output_tokens, ...).
+
+        Raises GatewayUnreachable and GatewayRefused.
+        """
+        self.send({"type": "response.create", "model": model, "input": list(messages), **parameters})
         return ResponseStream(self)
 
     def send(self, frame: Mapping[str, Any]) -> None:

@@ -50,9 +50,13 @@ class Processes:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[str, _Run] = {}
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._supervisor.stopping_since is not None
+
     def request_stop(self) -> None:
         """Stop in order; asked a second time, kill what is left."""
-        self._events.put_nowait(StopRequested(at_once=self._supervisor.stopping_since is not None))
+        self._events.put_nowait(StopRequested(at_once=self.is_stopping))
 
     async def run(self) -> Supervisor:
         """Start, watch and restart until a stop was requested or a part has failed; the last state of everything."""

@@ -1,0 +1,101 @@
+"""`headrace demo`: from nothing to a streamed answer, and where its time went."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import replace
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from infra.builtin_models import builtin_names
+from infra.cli.chat import show
+from infra.cli.context import settings_with_warnings
+from infra.cli.model_progress import ensure_smollm2_with_progress
+from infra.client.answer import Answer
+from infra.client.socket import Message, Session
+from infra.errors import AnswerFailed, PortTaken
+from infra.plan import Plan, prepared
+from infra.runtime.ports import claim_port
+from infra.settings import Settings
+from infra.up import Platform, running
+
+QUESTION = "In two sentences: why do rivers flow to the sea?"
+
+
+@click.command()
+@click.option("--prompt", default=QUESTION, show_default=True, help="What to ask the model.")
+def demo(prompt: str) -> None:
+    """Start everything, stream one real answer, show where its time went, and stop clean."""
+    console = Console(highlight=False)
+    settings = on_free_ports(settings_with_warnings())
+    with prepared(settings, lambda cache: ensure_smollm2_with_progress(cache, console)) as plan:
+        asyncio.run(_demo(plan, console, prompt))
+
+
+def on_free_ports(settings: Settings) -> Settings:
+    """A port that nobody chose and that is taken gives way to any free one: a demo has no business to fail on it."""
+    chosen = Settings()
+    changes: dict[str, int] = {}
+    for name in ("kafka_port", "gateway_port", "clickhouse_port"):
+        port = getattr(settings, name)
+        if port != getattr(chosen, name):
+            continue
+        try:
+            claim_port(port, name)
+        except PortTaken:
+            changes[name] = 0
+    return replace(settings, **changes)  # type: ignore[arg-type]
+
+
+async def _demo(plan: Plan, console: Console, prompt: str) -> None:
+    async with running(plan, console) as platform:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, platform.request_stop)
+        if not await platform.wait_ready():
+            return
+        platform.hide()
+        answer = await _until_answered_or_stopped(platform, plan, console, prompt)
+        if answer is not None:
+            _where_next(console)
+
+
+async def _until_answered_or_stopped(platform: Platform, plan: Plan, console: Console, prompt: str) -> Answer | None:
+    """The finished answer; None if Ctrl-C came first. Raises AnswerFailed."""
+    with Session(plan.running.gateway_url, plan.credentials.api_key) as session:
+        stopped = asyncio.create_task(platform.wait_stopped())
+        asking = asyncio.create_task(asyncio.to_thread(_ask, session, plan, console, prompt))
+        await asyncio.wait({stopped, asking}, return_when=asyncio.FIRST_COMPLETED)
+        if platform.is_stopping:
+            await stopped
+            session.abandon()
+            await asyncio.gather(asking, return_exceptions=True)
+            return None
+        stopped.cancel()
+        return asking.result()
+
+
+def _ask(session: Session, plan: Plan, console: Console, prompt: str) -> Answer:
+    """Blocks, on a thread of its own. Raises AnswerFailed, GatewayUnreachable."""
+    (model, *_) = builtin_names(plan.settings.model)
+    console.print(f"\n[bold]You:[/bold] {escape(prompt)}\n[bold]{model}:[/bold] ", end="")
+    stream = session.ask(model, [Message(role="user", content=prompt)], temperature=0.0)
+    show(stream)
+    if stream.answer.status == "failed":
+        raise AnswerFailed(model, stream.answer.problem)
+    return stream.answer
+
+
+def _where_next(console: Console) -> None:
+    console.print(
+        "\nWhere next:\n"
+        "  headrace up      keeps all of this running: a playground in the browser, an API that the openai package "
+        "speaks\n"
+        "  headrace chat    talks to it\n"
+        '  headrace sql "SELECT * FROM headrace.requests"   asks ClickHouse about every request\n',
+        markup=False,
+        soft_wrap=True,
+    )
