@@ -64,10 +64,16 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class StopPlan:
-    """grace_seconds: from the request to stop to SIGKILL. turn_seconds: a part's share before the next is told."""
+    """How long a stop may take.
+
+    grace_seconds: from the request to stop to SIGKILL.
+    turn_seconds: what a part has for itself before the next is told.
+    dependants_seconds: from the request to stop, how long a part is kept up for those that need it and still run.
+    """
 
     grace_seconds: float = 4.0
-    turn_seconds: float = 0.7
+    turn_seconds: float = 0.5
+    dependants_seconds: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@
   everything stops.
 - When a part that carries its dependants (the broker with its log in memory) ends, they are stopped, and started again
   behind it, in order.
-- Stopping goes in reverse order: the next is told to stop when the one before has ended or has had its turn. At the end
-  of the grace everything left is killed.
+- Stopping goes in reverse order: the next is told to stop when the one before has ended or has had its turn; a part
+  that others need is kept up for them for a while longer. At the end of the grace everything left is killed.
 
 `now` is in seconds on any clock that never goes back.
 """
@@ -87,15 +87,12 @@ class Supervisor:
     def next_deadline(self) -> float | None:
         """When the next Tick is due if nothing else happens before; None if nothing is due."""
         parts = self.parts.values()
-        stopping = [part for part in parts if part.state is PartState.STOPPING and not part.killed]
+        hanging = [part for part in parts if part.state is PartState.STOPPING and not part.killed]
         if self.stopping_since is not None:
-            if not stopping:
-                return None
-            end_of_grace = self.stopping_since + self.stop_plan.grace_seconds
-            if all(part.state.is_over or part.state is PartState.STOPPING for part in parts):
-                return end_of_grace
-            return min(max(part.since for part in stopping) + self.stop_plan.turn_seconds, end_of_grace)
-        due = [part.since + self.stop_plan.grace_seconds for part in stopping]
+            due = [self.stopping_since + self.stop_plan.grace_seconds] if hanging else []
+            following = next_to_stop(self.parts, self.stopping_since, self.stop_plan)
+            return min([*due, following[1]] if following else due, default=None)
+        due = [part.since + self.stop_plan.grace_seconds for part in hanging]
         due += [part.not_before for part in parts if part.state.is_pending and can_start(part, self.parts)]
         due += [part.since + part.spec.ready_within_seconds for part in parts if part.state is PartState.STARTING]
         return min(due, default=None)
@@ -117,6 +114,20 @@ def dependants(name: str, parts: Mapping[str, Part]) -> list[str]:
         if any(need in found for need in part.spec.needs):
             found.append(other)
     return found[1:]
+
+
+def next_to_stop(parts: Mapping[str, Part], since: float, plan: StopPlan) -> tuple[str, float] | None:
+    """The part that is to be told to stop next, and from when on; None if all have been told.
+
+    since: when the stop was requested.
+    """
+    for name, part in reversed(list(parts.items())):
+        if part.state not in (PartState.STARTING, PartState.READY):
+            continue
+        told = [other.since + plan.turn_seconds for other in parts.values() if other.state is PartState.STOPPING]
+        needed = any(parts[other].state.is_running for other in dependants(name, parts))
+        return name, max([*told, since + plan.dependants_seconds if needed else since])
+    return None
 
 
 class _Step:
@@ -209,18 +220,15 @@ class _Step:
                 self._kill(name)
 
     def _stop_in_turn(self, since: float) -> None:
-        grace_is_over = self._now >= since + self._stop_plan.grace_seconds
-        for name, part in reversed(list(self.parts.items())):
-            if part.state.is_over:
-                continue
-            if grace_is_over:
-                self._kill(name)
-            elif part.state is not PartState.STOPPING:
-                self._move(name, PartState.STOPPING)
-                self.actions.append(Terminate(name))
-                return
-            elif self._now < part.since + self._stop_plan.turn_seconds:
-                return
+        if self._now >= since + self._stop_plan.grace_seconds:
+            for name, part in reversed(list(self.parts.items())):
+                if part.state.is_running:
+                    self._kill(name)
+            return
+        following = next_to_stop(self.parts, since, self._stop_plan)
+        if following is not None and self._now >= following[1]:
+            self._move(following[0], PartState.STOPPING)
+            self.actions.append(Terminate(following[0]))
 
     def _kill(self, name: str) -> None:
         part = self.parts[name]

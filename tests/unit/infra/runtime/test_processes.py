@@ -121,7 +121,7 @@ async def test_a_program_that_is_not_there_fails_with_its_name(tmp_path: Path) -
 
 async def test_a_part_that_ignores_the_request_to_stop_is_killed_at_the_end_of_the_grace(tmp_path: Path) -> None:
     script = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + GET_READY + WAIT
-    plan = StopPlan(grace_seconds=0.3, turn_seconds=0.1)
+    plan = StopPlan(grace_seconds=0.3, turn_seconds=0.1, dependants_seconds=0.2)
     watched = Watched([part("worker", script, tmp_path), part("gateway", script, tmp_path)], tmp_path, plan)
     await watched.until_ready()
 

@@ -22,7 +22,7 @@ from infra.runtime.parts import (
 from infra.runtime.supervisor import Supervisor
 
 BACKOFF = Backoff(first_seconds=1.0, max_seconds=4.0, forgiven_after_seconds=30.0, give_up_after=3)
-STOP_PLAN = StopPlan(grace_seconds=4.0, turn_seconds=1.0)
+STOP_PLAN = StopPlan(grace_seconds=4.0, turn_seconds=1.0, dependants_seconds=3.0)
 
 
 class Run:
@@ -165,10 +165,19 @@ def test_stopping_goes_in_reverse_order_one_after_the_other() -> None:
     assert run.send(StopRequested()) == [Terminate("gateway")]
     assert run.send(Tick(), after=0.5) == []
     assert run.send(Ended("gateway", 0, "")) == [Terminate("streams")]
-    assert run.send(Tick(), after=1.0) == [Terminate("broker")]
+    assert run.send(Ended("streams", 0, "")) == [Terminate("broker")]
     assert run.send(Ended("broker", 0, "")) == []
-    assert run.send(Ended("streams", 0, "")) == []
     assert run.system() is SystemState.STOPPED
+
+
+def test_a_part_that_others_need_is_kept_up_for_them_but_not_for_ever() -> None:
+    run = platform()
+    run.all_ready()
+
+    assert run.send(StopRequested()) == [Terminate("gateway")]
+    assert run.send(Tick(), after=1.0) == [Terminate("streams")]
+    assert run.send(Tick(), after=1.0) == []
+    assert run.send(Tick(), after=1.0) == [Terminate("broker")]
 
 
 def test_what_does_not_stop_within_the_grace_is_killed() -> None:
