@@ -29,11 +29,18 @@ class Batch:
 
 
 class LogReader:
-    """A consumer that only assigns."""
+    """A consumer that only assigns.
 
-    def __init__(self, profile: BrokerProfile, *, client_id: str) -> None:
+    fetch_wait_ms: how long the broker may hold a fetch that has nothing to bring (the profile says, if None). A
+        partition that is assigned meanwhile waits for it, so a reader whose partitions come and go asks for less.
+    """
+
+    def __init__(self, profile: BrokerProfile, *, client_id: str, fetch_wait_ms: int | None = None) -> None:
         self._profile = profile
-        self._consumer = Consumer({**profile.consumer(client_id), "enable.partition.eof": True})
+        settings = {**profile.consumer(client_id), "enable.partition.eof": True}
+        if fetch_wait_ms is not None:
+            settings["fetch.wait.max.ms"] = min(fetch_wait_ms, profile.fetch_wait_ms)
+        self._consumer = Consumer(settings)
         self._assigned: dict[Position, int] = {}
         self._ends: dict[Position, int] = {}  # ends that are asked for and not yet reached
 

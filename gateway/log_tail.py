@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from eventlog.errors import LogUnreachable
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader, Position
 from eventlog.record import Record
@@ -25,7 +26,9 @@ from schemas.events import TokenLogEvent
 
 HANDED_OVER = 4
 POLL_SECONDS = 0.02  # also how late a command may be heard
+FETCH_WAIT_MS = 50
 _BOUNDS_SECONDS = 5.0
+_BOUNDS_TRIES = 3  # a topic that was just made may have no leader yet
 _TOKEN_LOG_EVENTS = get_args(TokenLogEvent)
 
 Deliver = Callable[[Sequence[TokenLogEvent]], None]
@@ -99,7 +102,7 @@ class LogTail:
 
     def _run(self) -> None:
         try:
-            with LogReader(self._profile, client_id=self._client_id) as reader:
+            with LogReader(self._profile, client_id=self._client_id, fetch_wait_ms=FETCH_WAIT_MS) as reader:
                 while not self._stop.is_set():
                     self._wake.clear()
                     self._obey(reader)
@@ -118,10 +121,18 @@ class LogTail:
                 continue
             try:
                 if command.position not in reader.assigned:
-                    reader.assign(*command.position, reader.bounds(*command.position, _BOUNDS_SECONDS)[1])
+                    reader.assign(*command.position, self._end(reader, command.position))
                 self._resolve(command.answer, reader.assigned[command.position])
             except Exception as error:
                 self._resolve(command.answer, error)
+
+    def _end(self, reader: LogReader, position: Position) -> int:
+        for _ in range(_BOUNDS_TRIES - 1):
+            try:
+                return reader.bounds(*position, _BOUNDS_SECONDS)[1]
+            except LogUnreachable:
+                self._stop.wait(0.1)
+        return reader.bounds(*position, _BOUNDS_SECONDS)[1]
 
     def _pick(self, records: list[Record]) -> list[TokenLogEvent]:
         """Events of watched requests; a record's key is its request id, so that no stranger is decoded."""

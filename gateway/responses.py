@@ -41,6 +41,7 @@ class _Following:
 
     responses: int = 0
     idle_since: float = 0.0
+    positioned: bool = False  # the tail reads it already: a request written now is not missed
 
 
 class Responses:
@@ -68,7 +69,11 @@ class Responses:
         if len(self._open) >= self._settings.max_open_responses:
             raise Overloaded("this gateway has no room for another response", retry_after_ms=RETRY_AFTER_MS)
         position = self._partition_for(tenant)
-        await self._follow(position)
+        following = self._following.get(position)
+        if following is None or not following.positioned:
+            await self._follow(position)
+        else:
+            following.idle_since = monotonic()
         request_id = new_request_id(
             now_ms=now_ms(), partition=position[1], entropy=secrets.randbits(RANDOM_BITS)
         )  # fmt: skip
@@ -152,9 +157,11 @@ class Responses:
         following = self._following.setdefault(position, _Following())
         following.idle_since = monotonic()
         try:
-            return await self.tail.follow(position)
+            offset = await self.tail.follow(position)
         except EventLogError as error:
             raise self._unreachable(error) from error
+        following.positioned = True
+        return offset
 
     async def _write(self, event: RequestSubmitted | RequestCancelled) -> None:
         topic = requests_topic(event.tenant)
