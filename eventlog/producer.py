@@ -27,8 +27,13 @@ OnDelivery = Callable[[DeliveryFailed | None], None]
 class EventProducer:
     """Sends events in the order of the calls, for each partition. Close it: `close` waits for what is in flight."""
 
-    def __init__(self, profile: BrokerProfile, *, client_id: str, linger_ms: float = 0) -> None:
-        self._producer = Producer(profile.producer(client_id, linger_ms=linger_ms))
+    def __init__(
+        self, profile: BrokerProfile, *, client_id: str, linger_ms: float = 0, delivery_timeout_ms: int = 30_000
+    ) -> None:
+        """See `BrokerProfile.producer` for `delivery_timeout_ms`."""
+        self._producer = Producer(
+            profile.producer(client_id, linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms)
+        )
         self._closed = threading.Event()
         self._wakers: dict[asyncio.AbstractEventLoop, _LoopWaker] = {}
         self._thread = threading.Thread(target=self._take_acknowledgements, name=f"{client_id}-acks", daemon=True)

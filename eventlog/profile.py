@@ -37,8 +37,12 @@ class BrokerProfile:
             **self.security,
         }
 
-    def producer(self, client_id: str, *, linger_ms: float = 0) -> dict[str, Any]:
-        """Idempotent, acknowledged by all in-sync replicas; a bounded buffer of 64 MB."""
+    def producer(self, client_id: str, *, linger_ms: float = 0, delivery_timeout_ms: int = 30_000) -> dict[str, Any]:
+        """Idempotent, acknowledged by all in-sync replicas; a bounded buffer of 64 MB.
+
+        delivery_timeout_ms: a record that is not acknowledged by then has failed, and those behind it may yet arrive;
+            0: never, for records of which none may be missing between others.
+        """
         return {
             **self.client(client_id),
             "enable.idempotence": True,
@@ -46,7 +50,7 @@ class BrokerProfile:
             "linger.ms": linger_ms,
             "compression.type": "none" if self.kind == "embedded" else "lz4",
             "queue.buffering.max.kbytes": 64 * 1024,
-            "delivery.timeout.ms": 30_000,
+            "delivery.timeout.ms": delivery_timeout_ms,
             # How long a topic may be unknown before a record for it fails: ours exist before anyone writes to them.
             "topic.metadata.propagation.max.ms": 5_000,
         }

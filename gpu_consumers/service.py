@@ -77,7 +77,10 @@ class _Running:
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._stop_worker = threading.Event()
         self._stop_intake = threading.Event()
-        self._producer = EventProducer(settings.profile, client_id=settings.worker_id, linger_ms=LINGER_MS)
+        # Never giving a record up: a token log with a hole in it would hide all that comes behind the hole.
+        self._producer = EventProducer(
+            settings.profile, client_id=settings.worker_id, linger_ms=LINGER_MS, delivery_timeout_ms=0
+        )
         self._intake = Intake(settings, self._producer, metrics, inbox=self._inbox, stop=self._stop_intake)
         writer = AnswerWriter(
             self._producer, metrics, stop=self._stop_worker, max_unacknowledged=4 * max(16, settings.slots)

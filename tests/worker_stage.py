@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import secrets
+import subprocess
+import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 
 from confluent_kafka import Consumer, TopicPartition
@@ -222,3 +225,22 @@ async def running_worker(settings: WorkerSettings) -> AsyncIterator[asyncio.Task
         waiting.cancel()
         stop.set()
         await task
+
+
+@contextmanager
+def worker_process(settings: WorkerSettings) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in a process of its own, ready; killed at the end of the block, if it still lives."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.worker_process"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(pickle.dumps(settings))
+        process.stdin.close()
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
