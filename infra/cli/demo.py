@@ -22,7 +22,7 @@ from infra.runtime.ports import claim_port
 from infra.settings import Settings
 from infra.up import Platform, running
 
-QUESTION = "In two sentences: why do rivers flow to the sea?"
+QUESTION = "What is a river?"
 
 
 @click.command()

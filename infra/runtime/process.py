@@ -92,10 +92,12 @@ class PartProcess:
             os.killpg(self._process.pid, number)
 
     def why_it_ended(self) -> str:
-        """For people: its status, and the last line that it wrote."""
+        """For people: its status, and the last line that it wrote (which explains nothing if someone killed it)."""
         status = self._process.returncode
         assert status is not None
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        if -status in (signal.SIGKILL, signal.SIGTERM):
+            return how
         lines = last_lines(self._log, 1)
         return f"{how}: {lines[0]}" if lines else how
 
