@@ -23,12 +23,8 @@ from infra.runtime.ports import free_port
 from schemas.api_keys import KEY_RANDOM_BYTES, new_api_key
 from schemas.events import (
     ApiKeyIssued,
-    GenerationFinished,
-    GenerationStarted,
     ModelRegistered,
-    RequestAdmitted,
     RequestCancelled,
-    RequestRejected,
     RequestSubmitted,
     Route,
     RouteTarget,
@@ -38,61 +34,12 @@ from schemas.events import (
 )
 from schemas.ids import partition_of
 from schemas.topics import Topics, requests_topic, tokens_topic
+from tests.gateway_events import MODEL, admitted, finished, started, tokens
 from tests.timing import within
 
 TOPICS = Topics()
-MODEL = "chat@v1"
 Step = TokenLogEvent | threading.Event
 Script = Callable[[RequestSubmitted], Iterable[Step]]
-
-
-def admitted(request: RequestSubmitted) -> RequestAdmitted:
-    return RequestAdmitted(
-        request_id=request.request_id, tenant=request.tenant, at_us=now_us(), reserved_tokens=64, limit_requests=60,
-        remaining_requests=59, reset_requests_ms=1000, limit_tokens=9000, remaining_tokens=8936, reset_tokens_ms=427,
-    )  # fmt: skip
-
-
-def started(request: RequestSubmitted, attempt: int = 1) -> GenerationStarted:
-    return GenerationStarted(
-        request_id=request.request_id, tenant=request.tenant, attempt=attempt, at_us=now_us(), pulled_at_us=now_us(),
-        worker="w", deployment="chat-v1", model_version=MODEL, prompt_tokens=3,
-    )  # fmt: skip
-
-
-def token(request: RequestSubmitted, index: int, text: str, offset: int, attempt: int = 1) -> TokensGenerated:
-    return TokensGenerated(
-        request_id=request.request_id, tenant=request.tenant, attempt=attempt, at_us=now_us(), index=index,
-        token_ids=(index,), text_offset_chars=offset, text=text,
-    )  # fmt: skip
-
-
-def finished(
-    request: RequestSubmitted, output_tokens: int, reason: str = "stop", attempt: int = 1
-) -> GenerationFinished:
-    return GenerationFinished(
-        request_id=request.request_id, tenant=request.tenant, attempt=attempt, at_us=now_us(), worker="w",
-        deployment="chat-v1", model_version=MODEL, finish_reason=reason, prompt_tokens=3, output_tokens=output_tokens,
-        first_token_at_us=now_us() if output_tokens else None,
-    )  # fmt: skip
-
-
-def rejected(
-    request: RequestSubmitted, status: int, error_type: str, code: str, retry_after_ms: int | None = None
-) -> RequestRejected:
-    return RequestRejected(
-        request_id=request.request_id, tenant=request.tenant, at_us=now_us(), stage="quota", status=status,
-        error_type=error_type, code=code, message=f"refused: {code}", param="model", retry_after_ms=retry_after_ms,
-    )  # fmt: skip
-
-
-def tokens(request: RequestSubmitted, words: Iterable[str], index: int = 0, offset: int = 0) -> list[TokensGenerated]:
-    """One event for each word."""
-    events = []
-    for word in words:
-        events.append(token(request, index, word, offset))
-        index, offset = index + 1, offset + len(word)
-    return events
 
 
 def echo(request: RequestSubmitted) -> list[Step]:

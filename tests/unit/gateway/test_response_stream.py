@@ -1,0 +1,166 @@
+"""One response as client events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from gateway.response_stream import ResponseStream
+from schemas.events import RequestSubmitted, TokenLogEvent
+from tests.gateway_events import admitted, failed, finished, rejected, started, submitted, token, tokens
+
+REQUEST = submitted(temperature=0.5, metadata={"trace": "7"}, end_user="u1")
+
+
+def folded(events: Iterable[TokenLogEvent], request: RequestSubmitted = REQUEST) -> ResponseStream:
+    stream = ResponseStream(request)
+    for event in events:
+        stream.apply(event)
+    return stream
+
+
+def types(stream: ResponseStream) -> list[str]:
+    return [event["type"].removeprefix("response.") for event in stream.events_after(-1)]
+
+
+WHOLE: list[TokenLogEvent] = [
+    admitted(REQUEST),
+    started(REQUEST),
+    *tokens(REQUEST, ["Hel", "lo"]),
+    finished(REQUEST, 2),
+]
+ALL_TYPES = [
+    "created", "queued", "in_progress", "output_item.added", "content_part.added", "output_text.delta",
+    "output_text.delta", "output_text.done", "content_part.done", "output_item.done", "completed",
+]  # fmt: skip
+
+
+def test_a_whole_log_gives_openais_events_in_order() -> None:
+    stream = folded(WHOLE)
+    assert types(stream) == ALL_TYPES
+    assert [event["sequence_number"] for event in stream.events_after(-1)] == list(range(11))
+    assert {event["response_id"] for event in stream.events_after(-1)} == {stream.response_id}
+    assert stream.finished
+
+
+def test_openais_own_types_accept_every_event() -> None:
+    adapter: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
+    for event in folded(WHOLE).events_after(-1):
+        assert adapter.validate_python(event).type == event["type"]
+
+
+def test_the_last_event_holds_the_answer_with_its_usage_and_what_was_asked() -> None:
+    response = Response.model_validate(next(folded(WHOLE).events_after(9))["response"])
+    assert response.output_text == "Hello"
+    assert response.status == "completed"
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (3, 2, 5)
+    assert (response.temperature, response.metadata, response.user, response.model) == (
+        0.5,
+        {"trace": "7"},
+        "u1",
+        "chat",
+    )
+
+
+def test_a_worker_that_comes_before_the_admission_still_gives_queued() -> None:
+    assert types(folded(WHOLE[1:])) == ALL_TYPES
+    assert types(folded([WHOLE[1], WHOLE[0], *WHOLE[2:]])) == ALL_TYPES
+
+
+def test_tokens_without_a_start_begin_the_answer_themselves() -> None:
+    assert types(folded([token(REQUEST, 0, "x", 0)]))[1:] == [
+        "queued", "in_progress", "output_item.added", "content_part.added", "output_text.delta",
+    ]  # fmt: skip
+
+
+def test_tokens_that_complete_no_text_give_no_delta() -> None:
+    events: list[TokenLogEvent] = [started(REQUEST), token(REQUEST, 0, "", 0), token(REQUEST, 1, "é", 0)]
+    assert types(folded(events)).count("output_text.delta") == 1
+
+
+def test_a_takeover_repeats_nothing() -> None:
+    first: list[TokenLogEvent] = [started(REQUEST), *tokens(REQUEST, ["Hel"])]
+    second: list[TokenLogEvent] = [started(REQUEST, 2), token(REQUEST, 0, "Hel", 0, 2), token(REQUEST, 1, "lo", 3, 2)]
+    stale = [token(REQUEST, 1, "XX", 3)]
+    stream = folded([admitted(REQUEST), *first, *second, *stale, finished(REQUEST, 2, attempt=2)])
+    assert list(stream.events_after(-1)) == list(folded(WHOLE).events_after(-1))
+
+
+def test_an_answer_cut_by_the_limit_is_incomplete() -> None:
+    stream = folded([*WHOLE[:-1], finished(REQUEST, 2, "length")])
+    last = list(stream.events_after(-1))[-1]
+    assert last["type"] == "response.incomplete"
+    assert last["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert last["response"]["output"][0]["status"] == "incomplete"
+
+
+def test_a_cancel_before_any_worker_ends_without_an_item() -> None:
+    stream = folded([admitted(REQUEST), finished(REQUEST, 0, "cancelled")])
+    assert types(stream) == ["created", "queued", "cancelled"]
+    assert stream.snapshot()["output"] == []
+
+
+def test_a_cancel_amid_the_answer_keeps_its_text() -> None:
+    stream = folded([*WHOLE[:3], finished(REQUEST, 1, "cancelled")])
+    assert types(stream)[-4:] == ["output_text.done", "content_part.done", "output_item.done", "cancelled"]
+    assert stream.snapshot()["output"][0]["content"][0]["text"] == "Hel"
+    assert stream.failure is None
+
+
+def test_a_rejection_is_a_failed_response_with_its_reason() -> None:
+    stream = folded([rejected(REQUEST, 429, "rate_limit_error", "requests_per_minute", 1500)])
+    assert types(stream) == ["created", "failed"]
+    assert stream.snapshot()["error"]["code"] == "requests_per_minute"
+    assert stream.snapshot()["usage"] is None
+    failure = stream.failure
+    assert failure is not None
+    assert (failure.status, failure.type, failure.param, failure.retry_after_ms) == (
+        429,
+        "rate_limit_error",
+        "model",
+        1500,
+    )
+
+
+def test_a_failed_generation_is_a_failed_response_with_what_was_said() -> None:
+    stream = folded([*WHOLE[:3], failed(REQUEST, 1)])
+    assert types(stream)[-2:] == ["output_item.done", "failed"]
+    assert stream.failure is not None
+    assert stream.failure.status == 500
+
+
+def test_a_missed_deadline_is_a_timeout_error() -> None:
+    failure = folded([*WHOLE[:3], finished(REQUEST, 1, "timeout")]).failure
+    assert failure is not None
+    assert (failure.status, failure.type) == (504, "timeout_error")
+
+
+@pytest.mark.parametrize(("events", "status"), [(0, "queued"), (1, "queued"), (2, "in_progress"), (5, "completed")])
+def test_the_snapshot_follows_the_log(events: int, status: str) -> None:
+    snapshot = folded(WHOLE[:events]).snapshot()
+    assert snapshot["status"] == status
+    Response.model_validate(snapshot)
+
+
+def test_a_delta_that_is_put_together_by_hand_is_the_event_in_json() -> None:
+    stream = folded([started(REQUEST), token(REQUEST, 0, '"\\\u2028\n🌊</script>', 0)])
+    for number in range(stream.next_sequence_number):
+        assert json.loads(stream.frame(number)) == stream.event(number)
+        assert "\n" not in stream.frame(number)
+
+
+def test_text_is_counted_up_to_each_event() -> None:
+    stream = folded(WHOLE)
+    assert [stream.chars_before(number) for number in (0, 5, 6, 7, 11)] == [0, 0, 3, 5, 5]
+
+
+def test_apply_says_whether_there_is_something_to_send() -> None:
+    stream = ResponseStream(REQUEST)
+    grew = [stream.apply(event) for event in (*WHOLE[:3], WHOLE[2], started(REQUEST, 2), *WHOLE[3:])]
+    assert grew == [True, True, True, False, False, False, False]
+    assert stream.apply(finished(REQUEST, 2, attempt=2))
