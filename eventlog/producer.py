@@ -102,9 +102,15 @@ class EventProducer:
         return int(self._producer.flush(timeout_s))
 
     def close(self, timeout_s: float = 10.0) -> None:
-        self.flush(timeout_s)
+        """Wait for what is in flight; what is not acknowledged by then is given up, and its `on_delivery` hears so."""
+        if self._closed.is_set():
+            return
+        if self.flush(timeout_s):
+            self._producer.purge()
+            self.flush(1.0)
         self._closed.set()
         self._thread.join(timeout_s)
+        self._producer.close()  # at once: nothing is left in it
 
     def __enter__(self) -> Self:
         return self

@@ -221,6 +221,8 @@ class Worker:
 
     def _lost(self, work: Work, failure: DeliveryFailed) -> None:
         """On the producer's thread: a hole in a request's log. Say no more of it; who reads the order again goes on."""
+        if self._stop.is_set():
+            return
         log.error("%s is given up here, its log can't be written: %s", work.order.request_id, failure)
         self._inbox.put(Drop(work))
 
