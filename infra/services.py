@@ -105,6 +105,7 @@ def deployment_of(model: str, registry: Registry) -> str:
 
 def sink_service(settings: Settings) -> Serve:
     """Raises NothingRuns."""
+    from infra.clickhouse.interface import HttpInterface
     from infra.clickhouse.schema import load_migrations
     from streams.sink.clickhouse import ClickHouseServer, EmbeddedClickHouse
     from streams.sink.service import run
@@ -117,6 +118,7 @@ def sink_service(settings: Settings) -> Serve:
         if settings.clickhouse_dsn
         else EmbeddedClickHouse(DataDirectory(settings.data_dir).clickhouse),
         migrations=load_migrations(),
+        read_interface=HttpInterface(port=settings.clickhouse_port),
     )
 
     async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:

@@ -40,4 +40,5 @@ def registry_access() -> Iterator[RegistryAccess]:
     settings = connected(settings_with_warnings())
     profile = broker_profile(settings)
     with LogAdmin(profile, topics_of(settings)) as admin:
+        admin.create_shared_topics()  # on a fresh cluster the first command is one of these
         yield RegistryAccess(admin, read_registry(profile, "headrace-command-line"))
