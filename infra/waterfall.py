@@ -38,7 +38,7 @@ def _head(trace: Trace, title: str) -> Text:
     text.append("\n")
     route = " → ".join(part for part in (trace.model, trace.model_version, trace.worker) if part)
     text.append(
-        " · ".join(part for part in (f"tenant {trace.tenant}", route, f"received {trace.received_at} UTC") if part)
+        " · ".join(part for part in (f"tenant {trace.tenant}", route, f"received {trace.received_at[:19]} UTC") if part)
     )
     numbers = [f"{count(trace.prompt_tokens, 'prompt token')}, {count(trace.output_tokens, 'output token')}"]
     if trace.ttft_ms is not None:
@@ -91,7 +91,7 @@ def _sum(trace: Trace) -> Text:
     difference = abs(trace.total_ms - trace.stages_ms)
     text.append(f"   the stages add up to {trace.stages_ms:,.3f} ms, {difference:.3f} ms off", style="dim")
     if not trace.is_delivered:
-        text.append("; nothing says yet that it was delivered", style="dim")
+        text.append("; not delivered yet", style="dim")
     return text
 
 
