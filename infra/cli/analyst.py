@@ -10,6 +10,7 @@ import click
 
 from infra.cli.context import settings_with_warnings
 from infra.clickhouse.access import ClickHouseAccess, clickhouse_access
+from infra.explain import explain as explain_response
 from infra.runtime.data_directory import DataDirectory
 from infra.settings import Settings
 from infra.sql import run_sql
@@ -28,6 +29,17 @@ def sql(query: str | None, format_: str | None, param: tuple[str, ...]) -> None:
     text = query if query is not None else sys.stdin.read()
     with access_of(settings_with_warnings()) as access:
         run_sql(text, access, format=format_, parameters=parameters)
+
+
+@click.command()
+@click.argument("response_id")
+def explain(response_id: str) -> None:
+    """Draw the waterfall of one response: where its time went, and every decision with its reason.
+
+    RESPONSE_ID is what the API gave: resp_..., chatcmpl-..., or the request id behind it.
+    """
+    with access_of(settings_with_warnings()) as access:
+        explain_response(response_id, access)
 
 
 @contextmanager

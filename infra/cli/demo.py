@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from infra.builtin_models import builtin_names
+from infra.cli.analyst import access_of
 from infra.cli.chat import show
 from infra.cli.context import settings_with_warnings
 from infra.cli.model_progress import ensure_smollm2_with_progress
 from infra.client.answer import Answer
 from infra.client.socket import Message, Session
 from infra.errors import AnswerFailed, PortTaken
+from infra.explain import explain
 from infra.plan import Plan, prepared
 from infra.runtime.ports import claim_port
 from infra.settings import Settings
@@ -59,7 +61,8 @@ async def _demo(plan: Plan, console: Console, prompt: str) -> None:
             return
         platform.hide()
         answer = await _until_answered_or_stopped(platform, plan, console, prompt)
-        if answer is not None:
+        if answer is not None and answer.response_id is not None:
+            await asyncio.to_thread(_waterfall, plan, console, answer.response_id)
             _where_next(console)
 
 
@@ -87,6 +90,13 @@ def _ask(session: Session, plan: Plan, console: Console, prompt: str) -> Answer:
     if stream.answer.status == "failed":
         raise AnswerFailed(model, stream.answer.problem)
     return stream.answer
+
+
+def _waterfall(plan: Plan, console: Console, response_id: str) -> None:
+    """Blocks for about a second, until ClickHouse has every event of the response."""
+    console.print()
+    with access_of(plan.settings) as access:
+        explain(response_id, access, console=console)
 
 
 def _where_next(console: Console) -> None:
