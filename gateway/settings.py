@@ -17,7 +17,8 @@ class GatewaySettings:
 
     gateway_id: unique among the gateways of a cluster; it names the log's clients and picks the token partitions.
     max_body_bytes: largest HTTP body and WebSocket message.
-    max_unsent_events, max_unsent_bytes: how far a WebSocket client may fall behind what is live (3008 past it).
+    max_unsent_events, max_unsent_bytes: how far a WebSocket client may be behind what is live.
+    slow_grace_seconds: how long it may be further behind without catching up (3008 after that).
     send_buffer_bytes: what the kernel may hold for one connection, so that a slow client shows early.
     max_responses_per_socket, max_open_responses: what may be unfinished at once.
     heartbeat_seconds: between SSE comments, so that proxies keep an idle stream open.
@@ -35,6 +36,7 @@ class GatewaySettings:
     max_body_bytes: int = 4 * MIB
     max_unsent_events: int = 4096
     max_unsent_bytes: int = 1 * MIB
+    slow_grace_seconds: float = 1.0
     send_buffer_bytes: int = 256 * KIB
     max_responses_per_socket: int = 256
     max_open_responses: int = 10_000

@@ -1,7 +1,8 @@
 """The shell around a session: WebSocket /v1/responses.
 
-Three tasks a socket: one reads messages, one sends frames, and each command runs by itself, so that a slow look-up
-holds up nothing else. A disconnect ends them and nothing more: the responses go on, and can be resumed anywhere.
+One task reads messages, one sends frames, one watches the pace, and each command runs by itself, so that a slow
+look-up holds up nothing else. A disconnect ends them and nothing more: the responses go on, and any gateway
+can resume them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -52,8 +54,9 @@ class _Socket:
         self._tenant = tenant
         self._session = Session()
         self._more = asyncio.Event()
-        self._too_slow = asyncio.Event()
-        self._blocked = False
+        self._blocked = False  # in a send that the connection does not take
+        self._taken = 0  # frames
+        self._caught_up = 0  # times that there was nothing left to send
         self._watching: dict[Cursor, tuple[OpenResponse, Callable[[], None]]] = {}
         self._commands: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MAX_COMMANDS)
@@ -61,9 +64,9 @@ class _Socket:
     async def run(self) -> None:
         reading = asyncio.create_task(self._read())
         sending = asyncio.create_task(self._send())
-        slow = asyncio.create_task(self._too_slow.wait())
+        pacing = asyncio.create_task(self._pace())
         stopping = asyncio.create_task(self._edge.stopping.wait())
-        tasks = {reading, sending, slow, stopping}
+        tasks: set[asyncio.Task[Any]] = {reading, sending, pacing, stopping}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -74,10 +77,10 @@ class _Socket:
                 response.watchers.pop(wake, None)
         for task in done:
             task.result()  # a fault of ours must not pass for a disconnect
-        if self._too_slow.is_set():
+        if pacing in done:
             self._edge.metrics.slow_clients.inc()
             await self._close(SLOW_CLIENT, self._edge.settings.stall_seconds)
-        elif self._edge.stopping.is_set() and reading not in done:
+        elif stopping in done:
             await self._close(SERVICE_RESTART, self._edge.settings.stop_seconds)
 
     async def _close(self, code: int, within_seconds: float) -> None:
@@ -143,11 +146,29 @@ class _Socket:
 
     def _wake(self) -> None:
         self._more.set()
-        if self._blocked:
-            events, size = self._session.behind()
-            settings = self._edge.settings
-            if events > settings.max_unsent_events or size > settings.max_unsent_bytes:
-                self._too_slow.set()
+
+    async def _pace(self) -> None:
+        """Ends when the client is too slow: over its limit for a whole grace without gaining on what comes, or taking
+        nothing at all for long. A burst puts every client behind for a moment: what counts is who does not catch up.
+        """
+        settings = self._edge.settings
+        backlog, caught_up, taken, stalled_seconds = 0, 0, 0, 0.0
+        while stalled_seconds < settings.stall_seconds:
+            await asyncio.sleep(settings.slow_grace_seconds)
+            before, backlog = backlog if caught_up == self._caught_up else 0, self._backlog()
+            if 0 < before <= backlog:
+                return
+            stalled = self._blocked and taken == self._taken
+            stalled_seconds = stalled_seconds + settings.slow_grace_seconds if stalled else 0.0
+            caught_up, taken = self._caught_up, self._taken
+
+    def _backlog(self) -> int:
+        """Bytes that a connection which takes no more is behind, or 0 while that is within its limits."""
+        if not self._blocked:
+            return 0
+        events, size = self._session.behind()
+        settings = self._edge.settings
+        return size if events > settings.max_unsent_events or size > settings.max_unsent_bytes else 0
 
     async def _send(self) -> None:
         turn = 0
@@ -155,32 +176,23 @@ class _Socket:
             frame = self._session.next_frame()
             if frame is None:
                 self._more.clear()
+                self._caught_up += 1
                 turn = 0
                 await self._more.wait()
                 continue
-            if not await self._hand_over(frame):
+            self._blocked = True
+            try:
+                await self._websocket.send_text(frame)
+            except WebSocketDisconnect:
                 return
+            self._blocked = False
+            self._taken += 1
             finished = self._session.sent(now_us())
             if finished is not None:
                 self._finished(finished)
             turn += 1
             if turn % FRAMES_PER_TURN == 0:
                 await asyncio.sleep(0)
-
-    async def _hand_over(self, frame: str) -> bool:
-        """Give the connection a frame; False when it has gone. One that takes nothing for long is too slow."""
-        self._blocked = True
-        try:
-            async with asyncio.timeout(self._edge.settings.stall_seconds):
-                await self._websocket.send_text(frame)
-        except TimeoutError:
-            self._too_slow.set()
-            return False
-        except WebSocketDisconnect:
-            return False
-        finally:
-            self._blocked = False
-        return True
 
     def _finished(self, cursor: Cursor) -> None:
         response, wake = self._watching.pop(cursor)

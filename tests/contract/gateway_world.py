@@ -115,11 +115,16 @@ class FakeUpstream:
                 self.write(step)
 
 
-@dataclass(frozen=True)
 class RunningGateway:
     """A gateway in a thread with a loop of its own."""
 
-    settings: GatewaySettings
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
 
     @property
     def http(self) -> str:
@@ -129,41 +134,45 @@ class RunningGateway:
     def ws(self) -> str:
         return f"ws://127.0.0.1:{self.settings.port}/v1/responses"
 
+    def start(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(within(30))
+        self._raise()
+
+    def stop(self) -> None:
+        """Stop it, if it has not stopped; a failure of the gateway is raised here."""
+        if self._loop is not None and self._stop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(within(20))
+        assert not self._thread.is_alive()
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        await run(self.settings, stop=self._stop, ready=self._ready.set)
+
 
 @contextmanager
 def running_gateway(settings: GatewaySettings) -> Iterator[RunningGateway]:
-    """Ready when the block begins, stopped at its end; a failure of the gateway is the block's."""
-    settings = replace(settings, port=free_port())
-    ready, failures = threading.Event(), list[BaseException]()
-    loop_of: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        loop_of.append((asyncio.get_running_loop(), stop))
-        await run(settings, stop=stop, ready=ready.set)
-
-    def work() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    assert ready.wait(within(30))
+    """On a free port; ready when the block begins, stopped at its end."""
+    gateway = RunningGateway(replace(settings, port=free_port()))
+    gateway.start()
     try:
-        if not failures:
-            yield RunningGateway(settings)
+        yield gateway
     finally:
-        loop, stop = loop_of[0]
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(stop.set)
-        thread.join(within(20))
-        assert not thread.is_alive()
-    if failures:
-        raise failures[0]
+        gateway.stop()
 
 
 @dataclass(frozen=True)
