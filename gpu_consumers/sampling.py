@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gpu_consumers.plan import SamplingParams
 
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
+_STRETCH: Final = 256
+"""Token ids summed together when a draw looks for its place in the whole vocabulary."""
+_CROWD: Final = 1024
+"""More candidates than this make a row of its own to be sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,9 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
     drawn = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0 and tokens[row] is not None]
     if not drawn:
         return tokens
-    probabilities = _probabilities(logits[drawn], [draws[row].sampling for row in drawn])
-    filtered = [i for i, row in enumerate(drawn) if _filters(draws[row].sampling, logits.shape[-1])]
-    whole = [i for i in range(len(drawn)) if i not in set(filtered)]
-    for i, token in zip(whole, _draw_whole(probabilities, whole, draws, drawn), strict=True):
-        tokens[drawn[i]] = token
-    for i, (kept, ids) in zip(filtered, _candidates(probabilities, filtered, draws, drawn), strict=True):
-        tokens[drawn[i]] = _draw_nucleus(kept, ids, draws[drawn[i]])
+    chosen = _draw(logits[drawn], [draws[row] for row in drawn])
+    for row, token in zip(drawn, chosen, strict=True):
+        tokens[row] = token
     return tokens
 
 
@@ -68,8 +69,21 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def _filters(sampling: SamplingParams, vocabulary_size: int) -> bool:
-    return sampling.top_p < 1.0 or 0 < sampling.top_k < vocabulary_size
+def _draw(logits: Tensor, draws: list[Draw]) -> list[int]:
+    """Tokens of rows that are all finite and all at a temperature above 0."""
+    size = logits.shape[-1]
+    probabilities = _probabilities(logits, [draw.sampling for draw in draws])
+    at = [uniform(draw.sampling.seed, draw.output_index) for draw in draws]
+    points = torch.tensor(at, dtype=torch.float64, device=logits.device).unsqueeze(-1)
+    filtered = [row for row, draw in enumerate(draws) if draw.sampling.top_p < 1.0 or 0 < draw.sampling.top_k < size]
+    whole = sorted(set(range(len(draws))) - set(filtered))
+    tokens = torch.zeros(len(draws), dtype=torch.long, device=logits.device)
+    if whole:
+        tokens[whole] = _draw_whole(probabilities[whole], points[whole])
+    if filtered:
+        sampling = [draws[row].sampling for row in filtered]
+        tokens[filtered] = _draw_filtered(probabilities[filtered], points[filtered], sampling)
+    return tokens.tolist()
 
 
 def _probabilities(logits: Tensor, sampling: list[SamplingParams]) -> Tensor:
@@ -79,57 +93,82 @@ def _probabilities(logits: Tensor, sampling: list[SamplingParams]) -> Tensor:
     return (logits - logits.amax(-1, keepdim=True)).div_(temperatures.unsqueeze(-1)).softmax(-1)
 
 
-def _draw_whole(probabilities: Tensor, whole: list[int], draws: Sequence[Draw], drawn: list[int]) -> list[int]:
-    """Invert the distribution function over the whole vocabulary in order of token id: no sort."""
-    if not whole:
-        return []
-    rising = probabilities[whole].double().cumsum(-1)
-    at = [uniform(draws[drawn[i]].sampling.seed, draws[drawn[i]].output_index) for i in whole]
-    points = torch.tensor(at, dtype=torch.float64, device=rising.device).unsqueeze(-1) * rising[:, -1:]
-    return _inverse(rising, points).squeeze(-1).tolist()
+def _inverse(weights: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Invert distribution functions: `weights` [rows, n], not scaled to any sum, and `points` [rows, 1] below theirs.
 
-
-def _inverse(rising: Tensor, points: Tensor) -> Tensor:
-    """Index of the first value of `rising` above the point; never one past the last that rises."""
-    last = torch.searchsorted(rising, rising[..., -1:].contiguous())
-    return torch.minimum(torch.searchsorted(rising, points, right=True), last)
-
-
-def _candidates(
-    probabilities: Tensor, filtered: list[int], draws: Sequence[Draw], drawn: list[int]
-) -> list[tuple[Tensor, Tensor]]:
-    """For each filtered row a superset of the tokens that its filters keep: (probabilities, ids), ids rising.
-
-    Sorting a whole vocabulary would cost more than the model's forward pass. With top-k nothing below the k-th
-    largest is kept. With top-p alone, tokens below (1 - top_p) / vocabulary sum to less than 1 - top_p, so that
-    all others together reach top_p without them.
+    Gives for each row the place whose share of the sum the point falls into, and how far into it, [rows, 1] both.
+    A place of weight zero is never given, whatever the rounding.
     """
-    if not filtered:
-        return []
-    rows = probabilities[filtered]
-    size = rows.shape[-1]
-    floors = []
-    for row, i in zip(rows, filtered, strict=True):
-        sampling = draws[drawn[i]].sampling
-        if 0 < sampling.top_k < size:
-            floors.append(row.topk(sampling.top_k, sorted=False).values.min())
-        else:
-            floors.append(torch.tensor((1.0 - sampling.top_p) / size, device=rows.device))
-    chosen = rows >= torch.stack(floors).unsqueeze(-1)
-    counts = chosen.sum(-1).tolist()
-    ids = chosen.nonzero()[:, 1]
-    return list(zip(torch.split(rows[chosen], counts), torch.split(ids, counts), strict=True))
+    rising = weights.cumsum(-1, dtype=torch.float64)
+    last = torch.searchsorted(rising, rising[:, -1:].contiguous())
+    place = torch.minimum(torch.searchsorted(rising, points, right=True), last)
+    before = rising.gather(-1, place) - weights.gather(-1, place)
+    return place, (points - before).clamp_min_(0.0)
 
 
-def _draw_nucleus(probabilities: Tensor, ids: Tensor, draw: Draw) -> int:
-    order = probabilities.argsort(descending=True, stable=True)
-    if draw.sampling.top_k > 0:
-        order = order[: draw.sampling.top_k]
-    likely = probabilities[order].double()
-    rising = likely.cumsum(-1)
-    # Without top-k the candidates are a part of a distribution that sums to 1; after it, a distribution anew.
-    total = rising[-1] if draw.sampling.top_k > 0 else rising.new_ones(())
-    kept = int((rising - likely < draw.sampling.top_p * total).sum())
-    rising = rising[:kept]
-    point = uniform(draw.sampling.seed, draw.output_index) * rising[-1:]
-    return int(ids[order[_inverse(rising, point)]])
+def _draw_whole(probabilities: Tensor, points: Tensor) -> Tensor:
+    """Over the whole vocabulary in order of token id: no sort. First the stretch of ids is found, then the id in it."""
+    padded = F.pad(probabilities, (0, -probabilities.shape[-1] % _STRETCH)).unflatten(-1, (-1, _STRETCH))  # type: ignore[no-untyped-call]
+    sums = padded.sum(-1, dtype=torch.float64)
+    stretch, rest = _inverse(sums, points * sums.sum(-1, keepdim=True))
+    inside = padded.gather(1, stretch.unsqueeze(-1).expand(-1, -1, _STRETCH)).squeeze(1)
+    place, _ = _inverse(inside, rest)
+    return (stretch * _STRETCH + place).squeeze(-1)
+
+
+def _draw_filtered(probabilities: Tensor, points: Tensor, sampling: list[SamplingParams]) -> Tensor:
+    """With top-k or top-p. Rows with many candidates are drawn one by one, so that others need not sort as many."""
+    candidates = probabilities >= _floors(probabilities, sampling).unsqueeze(-1)
+    counts = candidates.sum(-1)
+    crowded = (counts > _CROWD).tolist()
+    groups = [[row] for row, is_crowded in enumerate(crowded) if is_crowded]
+    groups.append([row for row, is_crowded in enumerate(crowded) if not is_crowded])
+    tokens = torch.empty(len(sampling), dtype=torch.long, device=points.device)
+    for rows in filter(None, groups):
+        weights, ids = _packed(probabilities[rows], candidates[rows], counts[rows])
+        tokens[rows] = _draw_nucleus(weights, ids, points[rows], [sampling[row] for row in rows])
+    return tokens
+
+
+def _floors(probabilities: Tensor, sampling: list[SamplingParams]) -> Tensor:
+    """For each row a probability below which its filters keep nothing: sorting a vocabulary would cost a forward pass.
+
+    With top-k that is the k-th largest. With top-p alone it is 1 / _CROWD if the tokens above that reach top_p by
+    themselves; if not, (1 - top_p) / vocabulary: all tokens below it sum to less than 1 - top_p.
+    """
+    size = probabilities.shape[-1]
+    top_p = torch.tensor([s.top_p for s in sampling], dtype=torch.float64, device=probabilities.device)
+    top_k = torch.tensor([s.top_k if s.top_k < size else 0 for s in sampling], device=probabilities.device)
+    likely = torch.where(probabilities >= 1.0 / _CROWD, probabilities, 0.0).sum(-1, dtype=torch.float64)
+    floors = torch.where(likely >= top_p, 1.0 / _CROWD, (1.0 - top_p) / size).float()
+    most = int(top_k.max())
+    if most == 0:
+        return floors
+    kth = probabilities.topk(most).values.gather(-1, (top_k - 1).clamp_min(0).unsqueeze(-1)).squeeze(-1)
+    return torch.where(top_k > 0, kth, floors)
+
+
+def _packed(probabilities: Tensor, candidates: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """The candidates of each row side by side, ids rising, zeros behind: probabilities and ids."""
+    rows, ids = candidates.nonzero(as_tuple=True)
+    places = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+    shape = (len(counts), int(counts.max()))
+    packed_ids = ids.new_zeros(shape)
+    packed_ids[rows, places] = ids
+    weights = probabilities.new_zeros(shape)
+    weights[rows, places] = probabilities[rows, ids]
+    return weights, packed_ids
+
+
+def _draw_nucleus(weights: Tensor, ids: Tensor, points: Tensor, sampling: list[SamplingParams]) -> Tensor:
+    top_p = torch.tensor([s.top_p for s in sampling], dtype=torch.float64, device=weights.device).unsqueeze(-1)
+    limited = torch.tensor([s.top_k > 0 for s in sampling], device=weights.device).unsqueeze(-1)
+    top_k = torch.tensor([s.top_k or weights.shape[-1] for s in sampling], device=weights.device).unsqueeze(-1)
+    weights, order = weights.sort(dim=-1, descending=True, stable=True)
+    weights = weights.where(torch.arange(weights.shape[-1], device=weights.device) < top_k, 0.0)
+    rising = weights.cumsum(-1, dtype=torch.float64)
+    # After top-k the distribution is made anew; without it the candidates are a part of one that sums to 1.
+    reach = top_p * rising[:, -1:].where(limited, 1.0)
+    weights = weights.where(rising - weights < reach, 0.0)
+    place, _ = _inverse(weights, points * weights.sum(-1, keepdim=True, dtype=torch.float64))
+    return ids.gather(-1, order.gather(-1, place)).squeeze(-1)
