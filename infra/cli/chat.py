@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from infra.cli.context import settings_with_warnings
@@ -19,6 +21,8 @@ _HELP = "Ctrl-C cancels the running answer; /new forgets the conversation; /quit
 @click.option("--system", help="Instructions that stand before the conversation.")
 def chat(model: str, system: str | None) -> None:
     """Talk to a model. The answer streams; a lost connection is resumed where it stood."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 - input() edits lines and keeps their history where this is there
     url, api_key = gateway_and_key(settings_with_warnings())
     start: list[Message] = [Message(role="system", content=system)] if system else []
     history = list(start)
