@@ -1,0 +1,232 @@
+"""Every record of every topic is in ClickHouse once, whatever dies, on whatever broker is at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from eventlog.admin import LogAdmin
+from eventlog.clock import now_us
+from eventlog.producer import EventProducer
+from eventlog.profile import BrokerProfile
+from eventlog.registry import Registry
+from infra.clickhouse.access import HttpAccess, records
+from infra.clickhouse.interface import HttpInterface
+from infra.clickhouse.schema import load_migrations
+from schemas.codec import encode
+from schemas.events import TenantRegistered
+from schemas.ids import response_id_of
+from schemas.topics import Topics, requests_topic, tokens_topic, work_topic
+from streams.sink.clickhouse import ClickHouseServer, EmbeddedClickHouse
+from streams.sink.service import run
+from streams.sink.settings import SinkSettings
+from tests.brokers import Broker
+from tests.request_story import DEPLOYMENT, Story
+from tests.timing import eventually, within
+
+TOPICS = Topics()
+
+
+@pytest.fixture
+def profile(broker: Broker) -> BrokerProfile:
+    return BrokerProfile(broker.bootstrap_servers, "kafka" if broker.is_real else "embedded")
+
+
+@pytest.fixture
+def admin(profile: BrokerProfile) -> Iterator[LogAdmin]:
+    with LogAdmin(profile, TOPICS) as admin:
+        admin.create_shared_topics()
+        yield admin
+
+
+@pytest.fixture
+def producer(profile: BrokerProfile) -> Iterator[EventProducer]:
+    with EventProducer(profile, client_id="test") as producer:
+        yield producer
+
+
+def register(admin: LogAdmin, tenant: str) -> None:
+    event = TenantRegistered(
+        tenant=tenant, at_us=now_us(), requests_per_minute=60, tokens_per_minute=1000, max_concurrent_requests=4
+    )
+    admin.register_tenant(event, Registry())
+    admin.ensure(TOPICS.of_tenant(tenant, {DEPLOYMENT}))
+
+
+@contextmanager
+def sink_process(profile: BrokerProfile, path: Path, group: str, dies_at: str = "") -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.sink_process", profile.bootstrap_servers, profile.kind, str(path), group]
+    with subprocess.Popen([*command, dies_at], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Writes records of both tables, and garbage, to all partitions of a tenant's topics for as long as it runs."""
+
+    producer: EventProducer
+    tenant: str
+    sent: dict[tuple[str, int], int] = field(default_factory=dict)  # how many, for each partition
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        draw = random.Random(self.tenant)
+        story = Story(tenant=self.tenant)
+        while not self.stop.wait(0.002):
+            topic = draw.choice([tokens_topic(self.tenant), requests_topic(self.tenant)])
+            partition = draw.randrange(4)
+            values = [encode(story.tokens(1, 0)[1]), encode(story.started()[1]), b"garbage"]
+            for value in draw.choices(values, weights=[6, 3, 1], k=draw.randrange(1, 12)):
+                self.producer.send_bytes(topic, value, key=b"k", headers=[], partition=partition)
+                self.sent[topic, partition] = self.sent.get((topic, partition), 0) + 1
+
+
+@contextmanager
+def traffic(producer: EventProducer, tenant: str) -> Iterator[Traffic]:
+    running = Traffic(producer, tenant)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        yield running
+    finally:
+        running.stop.set()
+        thread.join()
+        assert producer.flush(within(10)) == 0
+
+
+def rows_of(access: HttpAccess, tenant: str) -> dict[tuple[str, int], tuple[int, int, int]]:
+    """For each partition of the tenant: rows, different offsets, highest offset."""
+    found = records(
+        access,
+        "SELECT topic, partition, count() AS rows, uniqExact(log_id, offset) AS offsets, max(offset) AS last FROM "
+        "(SELECT log_id, topic, partition, offset FROM events UNION ALL "
+        "SELECT log_id, topic, partition, offset FROM token_events) "
+        "WHERE topic LIKE {like:String} GROUP BY topic, partition",
+        {"like": f"%.{tenant}"},
+    )
+    return {(row["topic"], row["partition"]): (row["rows"], row["offsets"], row["last"]) for row in found}
+
+
+def everything_once(sent: dict[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int, int]]:
+    return {position: (count, count, count - 1) for position, count in sent.items()}
+
+
+DEATHS = (
+    "insert:token_events:before:2",
+    "insert:token_events:after:2",
+    "insert:events:after:3",
+    "commit:after:2",
+    "random",
+    "random",
+)
+
+
+@pytest.mark.timeout(300)
+def test_a_sink_that_is_killed_at_any_moment_loses_nothing_and_repeats_nothing(
+    profile: BrokerProfile, admin: LogAdmin, producer: EventProducer, tenant_name: str, tmp_path: Path
+) -> None:
+    register(admin, tenant_name)
+    path, group = tmp_path / "clickhouse", f"sink-{tenant_name}"
+    draw = random.Random(secrets.randbits(32))
+    with traffic(producer, tenant_name) as running:
+        for number, death in enumerate(DEATHS):
+            # Every second one is of a new group, which has no offsets: the tables alone know what they have.
+            dies_at = "" if death == "random" else death
+            with sink_process(profile, path, f"{group}-{number // 2}", dies_at) as process:
+                if death == "random":
+                    assert process.stdout is not None
+                    assert process.stdout.readline()
+                    threading.Event().wait(draw.uniform(0.0, 0.5))
+                    process.kill()
+                assert process.wait(within(60)) == -9
+    with sink_process(profile, path, f"{group}-last") as process:
+        assert process.stdout is not None
+        with HttpAccess.at(f"http://127.0.0.1:{int(process.stdout.readline())}") as access:
+            expected = everything_once(running.sent)
+            eventually(
+                lambda: sum(rows for rows, _, _ in rows_of(access, tenant_name).values()) >= sum(running.sent.values()),
+                "all rows are there", seconds=60,
+            )  # fmt: skip
+            assert rows_of(access, tenant_name) == expected
+        process.terminate()
+        assert process.wait(within(20)) == 0
+
+
+@contextmanager
+def sink_here(settings: SinkSettings) -> Iterator[None]:
+    """A sink on a thread of this process, ready."""
+    ready, failures = threading.Event(), list[BaseException]()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    def work() -> None:
+        try:
+            loop.run_until_complete(run(settings, stop=stop, ready=ready.set))
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            ready.set()
+            loop.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert ready.wait(within(60))
+        yield
+    finally:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+        thread.join()
+    assert not failures, failures
+
+
+def test_a_request_is_found_by_its_id_and_a_tenant_registered_later_is_noticed(
+    profile: BrokerProfile, admin: LogAdmin, producer: EventProducer, tenant_name: str, tmp_path: Path
+) -> None:
+    ports: list[int] = []
+    settings = SinkSettings(
+        profile, EmbeddedClickHouse(tmp_path), load_migrations(), group=f"sink-{tenant_name}", batch_seconds=0.05,
+        read_interface=HttpInterface(port=0, listening=ports.append),
+    )  # fmt: skip
+    story = Story(tenant=tenant_name)
+    with sink_here(settings), HttpAccess.at(f"http://127.0.0.1:{ports[0]}") as access:
+        register(admin, tenant_name)
+        for topic, event in story.whole():
+            producer.send(topic, event, key=tenant_name)
+        producer.send_bytes(work_topic(DEPLOYMENT, tenant_name), b"garbage", key=b"k", headers=[])
+        assert producer.flush(within(10)) == 0
+        query = "SELECT status, output_tokens, total_ms FROM requests WHERE request_id = {id:String}"
+        found = eventually(
+            lambda: [row for row in records(access, query, {"id": story.request_id}) if row["total_ms"] == 40.1],
+            f"{response_id_of(story.request_id)} is whole", seconds=30,
+        )  # fmt: skip
+        assert found == [{"status": "completed", "output_tokens": 4, "total_ms": 40.1}]
+        bad = "SELECT topic, payload, decode_error FROM events WHERE event_type = '' AND tenant = {tenant:String}"
+        assert eventually(lambda: records(access, bad, {"tenant": tenant_name}), "the garbage is kept") == [
+            {"topic": work_topic(DEPLOYMENT, tenant_name), "payload": "garbage", "decode_error": "undecodable"}
+        ]
+
+
+async def test_a_server_that_is_down_stops_nobody_and_the_sink_stops_at_once_when_asked(
+    profile: BrokerProfile, admin: LogAdmin
+) -> None:
+    settings = SinkSettings(profile, ClickHouseServer("http://127.0.0.1:1"), load_migrations(), max_retry_seconds=60)
+    stop, ready = asyncio.Event(), asyncio.Event()
+    sink = asyncio.create_task(run(settings, stop=stop, ready=ready.set))
+    async with asyncio.timeout(within(20)):
+        await ready.wait()
+        stop.set()
+        await sink
