@@ -43,7 +43,10 @@ class PortUnusable(InfraError):
     code = "port_unusable"
 
     def __init__(self, host: str, port: int, setting: str, reason: str) -> None:
-        super().__init__(f"Port {port} on {host} cannot be listened on ({reason}): choose another with {setting}.")
+        super().__init__(
+            f"Port {port} on {host} cannot be listened on ({reason}): check the address, or choose another port with "
+            f"{setting}."
+        )
 
 
 class NoFreePort(InfraError):

@@ -23,6 +23,8 @@ from infra.settings import Settings, inherited_environment
 from infra.wiring import broker_choice, broker_profile, topics_of
 
 _BROKER_READY_SECONDS = 60.0
+# One that is said to run already answers at once or not at all.
+_EXTERNAL_BROKER_SECONDS = 15.0
 # Loading weights from a slow disk takes its time; nothing else does.
 _WORKER_READY_SECONDS = 300.0
 
@@ -67,7 +69,7 @@ def prepared(settings: Settings, ensure_smollm2: Callable[[Path], Path]) -> Iter
     with directory.held():
         plan = make_plan(settings, directory, ensure_smollm2)
         if plan.broker.kind is BrokerKind.EXTERNAL:
-            wait_until_broker_answers(plan.broker.bootstrap_servers, _BROKER_READY_SECONDS)
+            wait_until_broker_answers(plan.broker.bootstrap_servers, _EXTERNAL_BROKER_SECONDS)
             plan.seed()
         directory.announce(plan.running)
         yield plan

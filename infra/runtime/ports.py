@@ -30,11 +30,9 @@ def claim_port(port: int, setting: str, host: str = LOOPBACK) -> int:
     `setting` is what the user changes to move the listener. Raises PortTaken where another listener has it,
     PortUnusable where the system refuses it (a privileged port, a host that is not this machine's).
     """
-    if port == 0:
-        return free_port(host)
     error = _listen_error(port, host)
     if error is None:
-        return port
+        return port or free_port(host)
     if error.errno == errno.EADDRINUSE:
         raise PortTaken(host, port, setting)
     raise PortUnusable(host, port, setting, error.strerror or str(error))

@@ -15,7 +15,7 @@ from typing import Self
 from infra.runtime.command import Command
 from infra.runtime.guard import guarded
 from infra.runtime.logs import last_lines, rotate
-from infra.runtime.parts import PartSpec
+from infra.runtime.parts import EXIT_CANNOT_WORK, PartSpec
 
 READY_LINE = b"ready\n"
 KEPT_LOGS = 5
@@ -99,6 +99,8 @@ class PartProcess:
         if -status in (signal.SIGKILL, signal.SIGTERM):
             return how
         lines = last_lines(self._log, 1)
+        if status == EXIT_CANNOT_WORK and lines:
+            return lines[0]  # it has said itself what is wrong
         return f"{how}: {lines[0]}" if lines else how
 
 

@@ -42,6 +42,8 @@ def test_a_port_whose_listener_just_closed_its_connections_is_free() -> None:
     assert claim_port(port, "HEADRACE_GATEWAY_PORT") == port
 
 
-def test_an_address_that_is_not_this_machines_is_an_error_that_says_so() -> None:
-    with pytest.raises(PortUnusable, match=r"192\.0\.2\.1 cannot be listened on"):
-        claim_port(18080, "HEADRACE_GATEWAY_PORT", "192.0.2.1")
+@pytest.mark.parametrize("port", [0, 18080])
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_an_address_that_is_not_this_machines_is_an_error_that_says_so(host: str, port: int) -> None:
+    with pytest.raises(PortUnusable, match=f"Port {port} on {host} cannot be listened on"):
+        claim_port(port, "HEADRACE_GATEWAY_PORT", host)

@@ -14,7 +14,7 @@ from pathlib import Path
 from infra.errors import JavaMissing
 from infra.runtime.broker import BrokerChoice, prepare_broker, wait_until_broker_answers
 from infra.runtime.command import Command
-from infra.runtime.parts import Backoff, PartSpec, PartState, StopPlan, SystemState
+from infra.runtime.parts import EXIT_CANNOT_WORK, Backoff, PartSpec, PartState, StopPlan, SystemState
 from infra.runtime.process import PartLaunch
 from infra.runtime.processes import Processes
 from infra.runtime.supervisor import Supervisor
@@ -97,6 +97,16 @@ async def test_a_part_that_ends_by_itself_says_its_status_and_last_line(tmp_path
     assert ended.state is SystemState.FAILED
     assert ended.parts["sink"].why == "exit status 1: no disk left"
     assert ended.parts["sink"].restarts == Backoff().give_up_after
+
+
+async def test_a_part_that_says_it_cannot_work_is_not_tried_again_and_its_sentence_is_the_reason(
+    tmp_path: Path,
+) -> None:
+    script = f"import sys; print('no CUDA device here', file=sys.stderr); sys.exit({EXIT_CANNOT_WORK})"
+    ended = await asyncio.wait_for(Watched([part("worker", script, tmp_path)], tmp_path).running, within(20))
+
+    assert ended.parts["worker"].why == "no CUDA device here"
+    assert ended.parts["worker"].restarts == 1
 
 
 async def test_a_part_that_cannot_be_prepared_fails_with_the_reason_and_stops_the_others(tmp_path: Path) -> None:
