@@ -193,23 +193,22 @@ def world(profile: BrokerProfile) -> Iterator[World]:
     """A world on this broker, with names that no other has."""
     mark = secrets.token_hex(4)
     names = [f"gw-{mark}", f"stranger-{mark}"]
-    with LogAdmin(profile, TOPICS) as admin:
-        admin.create_shared_topics()
-        keys = [_register(admin, name) for name in names]
+    keys = [register_tenant(profile, name) for name in names]
     settings = GatewaySettings(profile=profile, topics=TOPICS, gateway_id=f"gw-{mark}-1")
     with FakeUpstream(profile, names) as upstream, running_gateway(settings) as gateway:
         yield World(profile, gateway, upstream, names[0], keys[0], keys[1], settings)
 
 
-def _register(admin: LogAdmin, name: str) -> str:
+def register_tenant(profile: BrokerProfile, name: str) -> str:
+    """The tenant with its topics; its key."""
     key = new_api_key(secrets.token_bytes(KEY_RANDOM_BYTES))
-    admin.register_tenant(
-        TenantRegistered(
-            tenant=name, at_us=now_us(), requests_per_minute=60, tokens_per_minute=9000, max_concurrent_requests=8
-        ),
-        Registry(),
+    tenant = TenantRegistered(
+        tenant=name, at_us=now_us(), requests_per_minute=60, tokens_per_minute=9000, max_concurrent_requests=8
     )
-    admin.issue_key(ApiKeyIssued(tenant=name, at_us=now_us(), key_id=key.key_id, key_sha256=key.sha256))
+    with LogAdmin(profile, TOPICS) as admin:
+        admin.create_shared_topics()
+        admin.register_tenant(tenant, Registry())
+        admin.issue_key(ApiKeyIssued(tenant=name, at_us=now_us(), key_id=key.key_id, key_sha256=key.sha256))
     return key.secret
 
 
