@@ -1,0 +1,170 @@
+from dataclasses import replace
+
+import pytest
+
+from gpu_consumers.generation import Failure, Generation, Model
+from gpu_consumers.plan import SamplingParams
+from gpu_consumers.prior_attempts import PriorAttempts
+from gpu_consumers.sequence import Sequence
+from models.tokenizer import ByteTokenizer
+from schemas.events import (
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    RequestRouted,
+    TokenLogEvent,
+    TokensGenerated,
+)
+from schemas.token_log import TokenLog
+
+MODEL = Model(ByteTokenizer(), frozenset({ByteTokenizer.EOS}))
+ORDER = RequestRouted(
+    request_id="r",
+    tenant="t",
+    at_us=10,
+    admitted_at_us=9,
+    model="chat",
+    model_version="chat@v1",
+    deployment="chat-v1",
+    reason="pinned",
+    prompt_token_ids=(1, 2, 3),
+    max_output_tokens=6,
+    temperature=0.5,
+    top_p=0.9,
+    top_k=4,
+    seed=11,
+    stop=("END",),
+    deadline_at_us=99,
+    priority=2,
+)
+
+
+def generation(prior: PriorAttempts | None = None, order: RequestRouted = ORDER) -> Generation:
+    return Generation(order, MODEL, worker="w2", pulled_at_us=20, prior=prior)
+
+
+def add(made: Generation, text: str, now_us: int = 30) -> None:
+    for token in text.encode():
+        made.add_token(token, now_us)
+
+
+def prior_of(text: str, *, written: str | None = None) -> PriorAttempts:
+    """A first attempt that put these tokens into the log; text that was held back is not in it."""
+    prior = PriorAttempts()
+    prior.apply(
+        GenerationStarted(
+            request_id="r", tenant="t", attempt=1, at_us=12, pulled_at_us=11, worker="w1", deployment="chat-v1",
+            model_version="chat@v1", prompt_tokens=3,
+        )
+    )  # fmt: skip
+    prior.apply(
+        TokensGenerated(
+            request_id="r", tenant="t", attempt=1, at_us=13, index=0, token_ids=tuple(text.encode()),
+            text_offset_chars=0, text=text if written is None else written,
+        )
+    )  # fmt: skip
+    return prior
+
+
+def test_the_scheduler_is_told_all_that_matters_to_it() -> None:
+    assert generation().sequence == Sequence(
+        "r", "t", (1, 2, 3), 9, sampling=SamplingParams(0.5, 0.9, 4, 11), deadline_at_us=99, priority=2
+    )
+
+
+def test_a_first_attempt_starts_from_nothing() -> None:
+    event = generation().started(25)
+    assert (event.attempt, event.resumed_output_tokens, event.prompt_tokens) == (1, 0, 3)
+    assert (event.at_us, event.pulled_at_us, event.worker) == (25, 20, "w2")
+
+
+def test_tokens_of_several_steps_go_into_one_event_until_they_are_written() -> None:
+    made = generation()
+    add(made, "a", now_us=30)
+    add(made, "bE", now_us=31)
+    event = made.unwritten()
+    assert event is not None
+    assert (event.index, event.token_ids, event.text_offset_chars, event.text) == (0, (97, 98, 69), 0, "ab")
+    assert event.at_us == 31
+    made.written()
+    assert made.unwritten() is None
+    add(made, "x", now_us=32)
+    event = made.unwritten()
+    assert event is not None
+    assert (event.index, event.token_ids, event.text_offset_chars, event.text) == (3, (120,), 2, "Ex")
+    assert made.first_token_at_us == 30
+
+
+def test_a_next_attempt_goes_on_behind_what_the_log_holds() -> None:
+    made = generation(prior_of("abE", written="ab"))
+    assert made.sequence.prefix_token_ids == (1, 2, 3, 97, 98, 69)
+    assert (made.sequence.resumed_tokens, made.sequence.max_tokens) == (3, 9)
+    assert (made.started(25).attempt, made.started(25).resumed_output_tokens) == (2, 3)
+    assert made.unwritten() is None
+    add(made, "N")
+    add(made, "x")
+    event = made.unwritten()
+    assert event is not None
+    assert (event.attempt, event.index, event.text_offset_chars, event.text) == (2, 3, 2, "ENx")
+    assert made.finished("cancelled", 40).first_token_at_us == 13
+    assert made.output_tokens == 5
+
+
+def test_text_that_the_log_lacks_is_made_up_for() -> None:
+    event = generation(prior_of("abc", written="a")).unwritten()
+    assert event is not None
+    assert (event.index, event.token_ids, event.text_offset_chars, event.text) == (3, (), 1, "bc")
+
+
+@pytest.mark.parametrize(("logged", "reason"), [("abcdef", "length"), ("abEND", "stop")])
+def test_a_log_that_holds_all_but_the_end_leaves_nothing_to_generate(logged: str, reason: str) -> None:
+    made = generation(prior_of(logged, written=logged.partition("END")[0]))
+    assert made.finish_reason == reason
+    assert made.unwritten() is None
+
+
+@pytest.mark.parametrize("cut", range(8))
+@pytest.mark.parametrize("text", ["abcdefgh", "aENENDxx", "éé🌊END", "🌊🌊"])
+def test_the_log_of_two_attempts_folds_to_that_of_one(text: str, cut: int) -> None:
+    order = replace(ORDER, max_output_tokens=8)
+
+    def run(made: Generation, tokens: bytes) -> list[TokenLogEvent]:
+        events: list[TokenLogEvent] = [made.started(1)]
+        for token in tokens:
+            if made.finish_reason is None:
+                made.add_token(token, 2)
+            if (event := made.unwritten()) is not None:
+                events.append(event)
+                made.written()
+        if made.finish_reason is not None:
+            events.append(made.finished(made.finish_reason, 3))
+        return events
+
+    tokens = text.encode()[:8]
+    one = TokenLog()
+    for event in run(generation(order=order), tokens):
+        one.apply(event)
+    prior = PriorAttempts()
+    first = [event for event in run(generation(order=order), tokens[:cut]) if not isinstance(event, GenerationFinished)]
+    for event in first:
+        prior.apply(event)
+    second = run(generation(prior, order), tokens[len(prior.log.token_ids) :])
+    two = TokenLog()
+    for event in first + second:
+        two.apply(event)
+    assert (two.token_ids, two.text) == (one.token_ids, one.text)
+    assert isinstance(one.terminal, GenerationFinished)
+    assert isinstance(two.terminal, GenerationFinished)
+    assert two.terminal.finish_reason == one.terminal.finish_reason
+    assert two.terminal.output_tokens == one.terminal.output_tokens == len(one.token_ids)
+
+
+def test_a_failure_says_what_the_client_sees_and_what_was_used() -> None:
+    made = generation()
+    add(made, "ab")
+    event = made.failed(Failure(500, "server_error", "generation_failed", "NaN"), 40)
+    assert isinstance(event, GenerationFailed)
+    assert (event.status, event.error_type, event.code, event.message) == (
+        500, "server_error", "generation_failed", "NaN",
+    )  # fmt: skip
+    assert (event.prompt_tokens, event.output_tokens, event.first_token_at_us, event.attempt) == (3, 2, 30, 1)

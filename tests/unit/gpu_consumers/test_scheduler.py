@@ -1,0 +1,132 @@
+import pytest
+
+from gpu_consumers.engine import EngineInfo
+from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
+from gpu_consumers.scheduler import Scheduler
+from gpu_consumers.sequence import Sequence, why_not_servable
+
+INFO = EngineInfo("test", 2, 64, 8, 257, frozenset())
+
+
+def sequence(request_id: str, tokens: int, **fields: object) -> Sequence:
+    return Sequence(request_id, "t", tuple(range(tokens)), tokens + 8, **fields)  # type: ignore[arg-type]
+
+
+def test_one_request_from_its_first_chunk_to_its_last_token() -> None:
+    scheduler = Scheduler(INFO)
+    sampling = SamplingParams(temperature=0.5, seed=7)
+    scheduler.add(sequence("r", 10, sampling=sampling, resumed_tokens=3))
+    step = scheduler.next_step(0)
+    assert step.admitted == ("r",)
+    assert step.plan == StepPlan(
+        admitted=(Admission(0, sampling, 18, 3),),
+        prefills=(PrefillChunk(0, tuple(range(8)), 0, last=False),),
+    )
+    assert scheduler.take(StepResult()).tokens == {}
+    assert scheduler.next_step(0).plan == StepPlan(prefills=(PrefillChunk(0, (8, 9), 8, last=True),))
+    assert scheduler.take(StepResult({0: 42})).tokens == {"r": 42}
+    assert scheduler.next_step(0).plan == StepPlan(decodes=(Decode(0, 42, 10),))
+    assert scheduler.take(StepResult({0: 43})).tokens == {"r": 43}
+    assert scheduler.remove("r")
+    assert scheduler.next_step(0).plan == StepPlan(released=(0,))
+    assert scheduler.next_step(0).plan.is_empty
+
+
+def test_a_long_prompt_is_prefilled_beside_decodes_that_run_in_every_step() -> None:
+    scheduler = Scheduler(INFO)
+    scheduler.add(sequence("short", 2))
+    scheduler.next_step(0)
+    scheduler.take(StepResult({0: 1}))
+    scheduler.add(sequence("long", 20))
+    chunks = []
+    for n in range(3):
+        plan = scheduler.next_step(0).plan
+        assert [decode.slot for decode in plan.decodes] == [0]
+        chunks += [len(chunk.token_ids) for chunk in plan.prefills]
+        scheduler.take(StepResult({0: n, **({1: 9} if n == 2 else {})}))
+    assert chunks == [7, 7, 6]
+    assert len(scheduler.next_step(0).plan.decodes) == 2
+
+
+def test_a_slot_goes_from_one_request_to_the_next_within_one_plan() -> None:
+    scheduler = Scheduler(EngineInfo("test", 1, 64, 8, 257, frozenset()))
+    scheduler.add(sequence("first", 2))
+    scheduler.add(sequence("second", 2))
+    scheduler.next_step(0)
+    scheduler.take(StepResult({0: 1}))
+    assert (scheduler.running_count, scheduler.waiting_count) == (1, 1)
+    scheduler.remove("first")
+    plan = scheduler.next_step(0).plan
+    assert plan.released == (0,)
+    assert [admission.slot for admission in plan.admitted] == [0]
+
+
+def test_a_deadline_takes_a_waiting_and_a_running_request_out() -> None:
+    scheduler = Scheduler(EngineInfo("test", 1, 64, 8, 257, frozenset()))
+    scheduler.add(sequence("running", 2, deadline_at_us=50))
+    scheduler.next_step(0)
+    scheduler.take(StepResult({0: 1}))
+    scheduler.add(sequence("waiting", 2, deadline_at_us=40))
+    step = scheduler.next_step(50)
+    assert step.expired == ("waiting", "running")
+    assert step.plan == StepPlan(released=(0,))
+    assert "running" not in scheduler
+
+
+def test_a_failed_slot_is_released_and_a_slot_without_an_answer_has_failed() -> None:
+    scheduler = Scheduler(INFO)
+    scheduler.add(sequence("broken", 2))
+    scheduler.add(sequence("forgotten", 2))
+    scheduler.next_step(0)
+    outcome = scheduler.take(StepResult({}, {0: "NaN"}))
+    assert outcome.failures == {"broken": "NaN", "forgotten": "the engine gave no token for it"}
+    assert sorted(scheduler.next_step(0).plan.released) == [0, 1]
+
+
+def test_a_slot_that_fails_while_it_owes_nothing_has_failed_too() -> None:
+    scheduler = Scheduler(INFO)
+    scheduler.add(sequence("long", 20))
+    scheduler.next_step(0)
+    assert scheduler.take(StepResult({}, {0: "token id out of range"})).failures == {"long": "token id out of range"}
+
+
+def test_a_request_that_is_here_already_or_has_no_tokens_is_refused() -> None:
+    scheduler = Scheduler(INFO)
+    scheduler.add(sequence("r", 2))
+    with pytest.raises(ValueError, match="r is here already"):
+        scheduler.add(sequence("r", 2))
+    scheduler.next_step(0)
+    with pytest.raises(ValueError, match="r is here already"):
+        scheduler.add(sequence("r", 2))
+    with pytest.raises(ValueError, match="empty has no tokens to prefill"):
+        scheduler.add(sequence("empty", 0))
+
+
+def test_the_integrity_check_sees_a_slot_that_leaked() -> None:
+    scheduler = Scheduler(INFO)
+    scheduler.add(sequence("r", 2))
+    scheduler.next_step(0)
+    scheduler.check_integrity()
+    scheduler._running.clear()
+    with pytest.raises(AssertionError, match="a slot leaked or is shared"):
+        scheduler.check_integrity()
+
+
+@pytest.mark.parametrize(
+    ("unservable", "why"),
+    [
+        (Sequence("r", "t", (), 5), "the prompt is empty"),
+        (Sequence("r", "t", (1, 2), 5, resumed_tokens=2), "the prompt is empty"),
+        (Sequence("r", "t", (1,), 65), "may reach 65 tokens, and this worker holds 64"),
+        (Sequence("r", "t", (1, 257), 5), "token id 257 is outside the model's vocabulary of 257"),
+        (Sequence("r", "t", (-1, 2), 5), "token id -1 is outside"),
+    ],
+)
+def test_what_the_engine_can_never_run_has_a_reason(unservable: Sequence, why: str) -> None:
+    reason = why_not_servable(unservable, INFO)
+    assert reason is not None
+    assert why in reason
+
+
+def test_what_just_fits_is_servable() -> None:
+    assert why_not_servable(Sequence("r", "t", (0, 256), 64, resumed_tokens=1), INFO) is None
