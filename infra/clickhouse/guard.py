@@ -36,7 +36,7 @@ def inspect(canonical: str) -> Statement:
     words = [token.casefold() for token in tokens]
     if words and words[0] in _FORBIDDEN_STATEMENTS:
         raise ClickHouseFault(*_REFUSED, f"{tokens[0]} is not allowed in readonly mode.")
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         if word == "into" and following == "outfile":
             raise ClickHouseFault(*_REFUSED, "INTO OUTFILE is not allowed: take the answer over HTTP.")
         if word.strip('`"') in _FORBIDDEN_NAMES:
