@@ -55,6 +55,7 @@ class ResponseStream:
         self.request = request
         self.response_id = response_id_of(request.request_id)
         self.log = TokenLog()
+        self._begun = False
         self._head: list[str] = [CREATED]
         self._deltas: list[str] = []
         self._chars: list[int] = []  # text length up to the end of each delta
@@ -67,19 +68,20 @@ class ResponseStream:
         counted = self.log.apply(event)
         if counted is None:
             return False
-        before = self.next_sequence_number
+        if isinstance(counted, TokensGenerated):
+            began = self._begin()
+            if not counted.text:
+                return began
+            self._deltas.append(counted.text)
+            self._chars.append(self.log.text_chars)
+            return True
         if isinstance(counted, RequestAdmitted):
             self._head.append(QUEUED)
-        elif isinstance(counted, GenerationStarted):
-            self._begin()
-        elif isinstance(counted, TokensGenerated):
-            self._begin()
-            if counted.text:
-                self._deltas.append(counted.text)
-                self._chars.append(self.log.text_chars)
-        else:
-            self._end()
-        return self.next_sequence_number > before
+            return True
+        if isinstance(counted, GenerationStarted):
+            return self._begin()
+        self._end()
+        return True
 
     @property
     def next_sequence_number(self) -> int:
@@ -96,7 +98,7 @@ class ResponseStream:
         """queued, in_progress, completed, incomplete, failed or cancelled."""
         if self.log.terminal is not None:
             return status_of(self.log.terminal)
-        return "in_progress" if IN_PROGRESS in self._head else "queued"
+        return "in_progress" if self._begun else "queued"
 
     @property
     def failure(self) -> GatewayError | None:
@@ -147,19 +149,23 @@ class ResponseStream:
             return response_object(self.request, status, output=output)
         failure = self.failure
         error = None if failure is None else failure.detail()
-        output = [self._item(self._item_status())] if PART_ADDED in self._head else []
+        output = [self._item(self._item_status())] if self._begun else []
         return response_object(self.request, status, output=output, terminal=self.log.terminal, error=error)
 
-    def _begin(self) -> None:
-        if IN_PROGRESS not in self._head:
-            queued = [] if QUEUED in self._head else [QUEUED]
-            self._head += [*queued, IN_PROGRESS, ITEM_ADDED, PART_ADDED]
+    def _begin(self) -> bool:
+        """A worker has begun; False if that was known."""
+        if self._begun:
+            return False
+        self._begun = True
+        queued = [] if QUEUED in self._head else [QUEUED]
+        self._head += [*queued, IN_PROGRESS, ITEM_ADDED, PART_ADDED]
+        return True
 
     def _end(self) -> None:
         status = self.status
         if status in ("completed", "incomplete"):
             self._begin()
-        closing = (TEXT_DONE, PART_DONE, ITEM_DONE) if PART_ADDED in self._head else ()
+        closing = (TEXT_DONE, PART_DONE, ITEM_DONE) if self._begun else ()
         self._tail = (*closing, f"response.{status}")
 
     def _fields(self, kind: str, number: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.readiness import Readiness
 from gateway.responses import Responses
 from gateway.settings import GatewaySettings
+from gateway.websocket_protocol import FramesProtocol
 
 SWEEP_SECONDS = 1.0
 
@@ -113,7 +114,7 @@ def _listen(settings: GatewaySettings) -> socket.socket:
 def _config(settings: GatewaySettings, edge: Edge) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(edge),
-        ws="websockets-sansio",
+        ws=FramesProtocol,
         ws_max_size=settings.max_body_bytes,
         ws_per_message_deflate=False,  # frames of one token do not shrink, and each would cost a deflate
         lifespan="off",

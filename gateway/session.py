@@ -2,7 +2,7 @@
 
     receive(message) -> command     what the client wants, for the shell to do; errors and pongs are answered here
     open(stream, ...)               a response begins to be sent: a cursor on its stream
-    next_frame() / sent(now_us)     what goes out next; `sent` says that the connection has taken it
+    next_frames() / sent(now_us)    what goes out next; `sent` says that the connection has taken it
     behind()                        how much of what is live has not been taken: over the limit, the client is too slow
     resume_cursor()                 where a client that is closed now goes on
 
@@ -12,7 +12,6 @@ belong to the connection, not to the response's log: they have no sequence numbe
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +19,13 @@ from typing import Any
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.fields import Fields, parse_json_object, show
 from gateway.requests import ClientRequest, parse_response_create
-from gateway.response_stream import DELTA, QUEUED, ResponseStream, dump_json
+from gateway.response_stream import QUEUED, ResponseStream, dump_json
 from schemas.events import RequestAdmitted
 
 FRAME_BYTES = 320  # an event without its text, about
 BURST_EVENTS = 16  # of one response, before the next one has its turn
+MOST_FRAMES = 128  # handed out at once
+MOST_CHARS = 64 * 1024
 _MESSAGES = "response.create, response.cancel, response.resume or ping"
 
 
@@ -60,21 +61,29 @@ Command = Create | Cancel | Resume
 class Cursor:
     """How far one response has been sent on this connection.
 
-    next: sequence number that goes out next. resumed_after: -1 for a fresh response.
+    next: sequence number that goes out next. sent: the first one that the connection has not taken.
+    resumed_after: -1 for a fresh response.
     live_from: what was there when the cursor was opened is history: being behind in it is not being slow.
     """
 
     stream: ResponseStream
     next: int
+    sent: int
     resumed_after: int
     live_from: int
     event_id: str | None
-    events: int = 0
+    waiting: bool = False  # in the session's queue
     first_delta_at_us: int | None = None
 
     @property
     def finished(self) -> bool:
-        return self.stream.finished and self.next >= self.stream.next_sequence_number
+        """The connection has taken the last event."""
+        return self.stream.finished and self.sent >= self.stream.next_sequence_number
+
+    @property
+    def events(self) -> int:
+        """How many of its events the connection has taken."""
+        return self.sent - self.resumed_after - 1
 
 
 class Session:
@@ -85,7 +94,7 @@ class Session:
         self._ready: deque[Cursor] = deque()
         self._cursors: dict[Cursor, None] = {}
         self._burst = 0
-        self._sending: Cursor | None = None
+        self._handed_out: dict[Cursor, None] = {}
 
     def receive(self, message: str | bytes) -> Command | None:
         """The command in a message; None when it is dealt with, or wrong: the client is told and the socket stays."""
@@ -113,15 +122,16 @@ class Session:
         Raises InvalidRequest for a number past the end of a response that has finished.
         """
         check_starting_after(stream, after)
-        cursor = Cursor(stream, after + 1, after, stream.next_sequence_number, event_id)
+        cursor = Cursor(stream, after + 1, after + 1, after, stream.next_sequence_number, event_id)
         if not cursor.finished:
             self._cursors[cursor] = None
-            self._ready.append(cursor)
+            self.ready(cursor)
         return cursor
 
     def ready(self, cursor: Cursor) -> None:
         """The cursor's stream has grown."""
-        if cursor not in self._ready:
+        if not cursor.waiting:
+            cursor.waiting = True
             self._ready.append(cursor)
 
     @property
@@ -129,45 +139,37 @@ class Session:
         """Responses that are not sent to their end."""
         return len(self._cursors)
 
-    def next_frame(self) -> str | None:
-        """The next frame, or None when all is sent. Ask again only after `sent`."""
-        if self._replies:
-            return self._replies.popleft()
-        while self._ready:
-            cursor = self._ready[0]
-            if cursor in self._cursors and cursor.next < cursor.stream.next_sequence_number:
-                self._burst += 1
-                if self._burst >= BURST_EVENTS:
-                    self._rotate()
-                self._sending = cursor
-                return self._frame(cursor)
-            self._ready.popleft()
-            self._burst = 0
-        return None
+    def next_frames(self) -> list[str]:
+        """What goes out next, up to MOST_FRAMES; empty when all is sent. Ask again only after `sent`."""
+        frames: list[str] = []
+        chars = 0
+        while len(frames) < MOST_FRAMES and chars < MOST_CHARS:
+            frame = self._next_frame()
+            if frame is None:
+                break
+            frames.append(frame)
+            chars += len(frame)
+        return frames
 
-    def sent(self, now_us: int) -> Cursor | None:
-        """The connection has taken the frame. The cursor, if that was the last frame of its response."""
-        cursor, self._sending = self._sending, None
-        if cursor is None:
-            return None
-        kind = cursor.stream.type_of(cursor.next)
-        if kind == DELTA and cursor.first_delta_at_us is None:
-            cursor.first_delta_at_us = now_us
-        admitted = cursor.stream.log.admitted
-        if kind == QUEUED and admitted is not None:
-            self._replies.append(dump_json(rate_limits(cursor.stream.response_id, admitted)))
-        cursor.next += 1
-        cursor.events += 1
-        if not cursor.finished:
-            return None
-        del self._cursors[cursor]
-        return cursor
+    def sent(self, now_us: int) -> list[Cursor]:
+        """The connection has taken those frames. The cursors of which that was the end."""
+        ended = []
+        for cursor in self._handed_out:
+            if cursor.first_delta_at_us is None:
+                text = cursor.stream.chars_before(cursor.next) > cursor.stream.chars_before(cursor.sent)
+                cursor.first_delta_at_us = now_us if text else None
+            cursor.sent = cursor.next
+            if cursor.finished:
+                del self._cursors[cursor]
+                ended.append(cursor)
+        self._handed_out.clear()
+        return ended
 
     def behind(self) -> tuple[int, int]:
         """(events, bytes) that are live and not taken by the connection, replies included."""
         events, size = len(self._replies), sum(map(len, self._replies))
         for cursor in self._cursors:
-            start, end = max(cursor.next, cursor.live_from), cursor.stream.next_sequence_number
+            start, end = max(cursor.sent, cursor.live_from), cursor.stream.next_sequence_number
             if start < end:
                 events += end - start
                 size += (end - start) * FRAME_BYTES
@@ -182,17 +184,35 @@ class Session:
         first = next(iter(self._cursors), None)
         if first is None:
             return ""
-        place = {"response_id": first.stream.response_id, "starting_after": first.next - 1}
+        place = {"response_id": first.stream.response_id, "starting_after": first.sent - 1}
         return dump_json({**place, "unfinished": len(self._cursors)})
 
-    def _rotate(self) -> None:
-        self._ready.rotate(-1)
-        self._burst = 0
+    def _next_frame(self) -> str | None:
+        if self._replies:
+            return self._replies.popleft()
+        while self._ready:
+            cursor = self._ready[0]
+            if cursor.next < cursor.stream.next_sequence_number:
+                self._burst += 1
+                if self._burst >= BURST_EVENTS:
+                    self._ready.rotate(-1)
+                    self._burst = 0
+                return self._take(cursor)
+            self._ready.popleft().waiting = False
+            self._burst = 0
+        return None
 
-    def _frame(self, cursor: Cursor) -> str:
-        frame = cursor.stream.frame(cursor.next)
-        if cursor.next == 0 and cursor.event_id is not None:
-            return dump_json({**json.loads(frame), "event_id": cursor.event_id})
+    def _take(self, cursor: Cursor) -> str:
+        """The cursor's next event as JSON; what the connection adds to it stands behind it."""
+        number, stream = cursor.next, cursor.stream
+        frame = stream.frame(number)
+        cursor.next += 1
+        self._handed_out[cursor] = None
+        if number == 0 and cursor.event_id is not None:
+            return dump_json({**stream.event(0), "event_id": cursor.event_id})
+        admitted = stream.log.admitted
+        if number == 1 and admitted is not None and stream.type_of(number) == QUEUED:
+            self._replies.append(dump_json(rate_limits(stream.response_id, admitted)))
         return frame
 
     def _command(self, body: dict[str, Any], event_id: str | None) -> Command | None:

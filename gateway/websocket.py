@@ -21,11 +21,11 @@ from gateway.edge import Edge
 from gateway.errors import GatewayError, Overloaded
 from gateway.open_response import OpenResponse
 from gateway.session import Cancel, Command, Create, Cursor, Resume, Session
+from gateway.websocket_protocol import abort, send_frames
 
 SLOW_CLIENT = 3008
 SERVICE_RESTART = 1012
 MAX_COMMANDS = 32  # at work at once for one socket; past it, its messages wait in the kernel
-FRAMES_PER_TURN = 64  # before other sockets have their turn
 
 
 async def websocket_responses(websocket: WebSocket) -> None:
@@ -84,11 +84,13 @@ class _Socket:
             await self._close(SERVICE_RESTART, self._edge.settings.stop_seconds)
 
     async def _close(self, code: int, within_seconds: float) -> None:
-        """Close behind what the connection has taken; a client that takes nothing is left to the transport."""
+        """Close behind what the connection has taken, or drop one that does not take even that."""
         try:
             async with asyncio.timeout(within_seconds):
                 await self._websocket.close(code, self._session.resume_cursor())
-        except (TimeoutError, WebSocketDisconnect, RuntimeError):
+        except TimeoutError:
+            await abort(self._websocket)
+        except (WebSocketDisconnect, RuntimeError):  # it has gone, or has closed by itself
             return
 
     async def _read(self) -> None:
@@ -171,28 +173,23 @@ class _Socket:
         return size if events > settings.max_unsent_events or size > settings.max_unsent_bytes else 0
 
     async def _send(self) -> None:
-        turn = 0
         while True:
-            frame = self._session.next_frame()
-            if frame is None:
+            frames = self._session.next_frames()
+            if not frames:
                 self._more.clear()
                 self._caught_up += 1
-                turn = 0
                 await self._more.wait()
                 continue
             self._blocked = True
             try:
-                await self._websocket.send_text(frame)
+                await send_frames(self._websocket, frames)
             except WebSocketDisconnect:
                 return
             self._blocked = False
             self._taken += 1
-            finished = self._session.sent(now_us())
-            if finished is not None:
-                self._finished(finished)
-            turn += 1
-            if turn % FRAMES_PER_TURN == 0:
-                await asyncio.sleep(0)
+            for cursor in self._session.sent(now_us()):
+                self._finished(cursor)
+            await asyncio.sleep(0)  # other sockets have their turn
 
     def _finished(self, cursor: Cursor) -> None:
         response, wake = self._watching.pop(cursor)
