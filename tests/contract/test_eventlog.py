@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -31,7 +30,7 @@ from schemas.events import (
 )
 from schemas.topics import Topics, dead_letters_topic, requests_topic, work_topic
 from tests.brokers import Broker
-from tests.timing import within
+from tests.timing import eventually
 
 TOPICS = Topics()
 
@@ -129,22 +128,12 @@ def test_a_registry_started_late_knows_all_and_a_running_one_hears_of_changes(
     assert registry.models[version] == model
     assert registry.routes[tenant_name] == route
     # the running one gets there too, without being asked
-    heard = comes_true(lambda: tenant_name in running.registry.routes)
+    eventually(lambda: tenant_name in running.registry.routes, "the running registry hears of the route")
     running.close()
-    assert heard
     assert tenant_name in changed[-1].tenants
     # registering the model made the tenant's work topic
     with LogReader(profile, client_id="test") as reader:
         assert reader.bounds(work_topic(model.deployment, tenant_name), 0) == (0, 0)
-
-
-def comes_true(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    tick = threading.Event()
-    for _ in range(int(within(seconds) / 0.01)):
-        if condition():
-            return True
-        tick.wait(0.01)
-    return False
 
 
 def test_a_record_that_cant_be_read_is_kept_with_its_origin(
