@@ -5,6 +5,7 @@ Owned by one thread. Resume, recovery, the registry and the gateway's live tail 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,11 +14,15 @@ from typing import Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from eventlog.clock import monotonic
 from eventlog.errors import LogUnreachable
 from eventlog.profile import BrokerProfile
 from eventlog.record import Record
 
 Position = tuple[str, int]  # topic, partition
+# A partition that was made, or moved, a moment ago.
+_LEADERLESS = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+_LEADER_PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class LogReader:
         self._consumer = Consumer(settings)
         self._assigned: dict[Position, int] = {}
         self._ends: dict[Position, int] = {}  # ends that are asked for and not yet reached
+        self._pause = threading.Event()
 
     @property
     def assigned(self) -> Mapping[Position, int]:
@@ -50,17 +56,24 @@ class LogReader:
         return self._assigned
 
     def assign(self, topic: str, partition: int, offset: int, *, watch_end: bool = False) -> None:
-        """Read from this offset on (a number; OFFSET_BEGINNING costs librdkafka half a second).
+        """`assign_all` for one partition."""
+        self.assign_all({(topic, partition): offset}, watch_end=watch_end)
 
-        watch_end: ask the broker where the log ends now, so that `ended` is told without waiting for an empty fetch.
+    def assign_all(self, starts: Mapping[Position, int], *, watch_end: bool = False) -> None:
+        """Read from these offsets on (numbers; OFFSET_BEGINNING costs librdkafka half a second).
+
+        watch_end: ask the broker where the logs end now, so that `ended` is told without waiting for an empty fetch.
+        All are asked before the first is read: behind a fetch that waits, each answer takes as long as it waits.
         """
         if watch_end and self._profile.kind == "kafka":  # the embedded broker's answer is too low
-            self._ends[topic, partition] = self.bounds(topic, partition)[1]
-        at = TopicPartition(topic, partition, offset)
-        if (topic, partition) in self._assigned:
-            self._consumer.incremental_unassign([at])
-        self._consumer.incremental_assign([at])
-        self._assigned[topic, partition] = offset
+            self._ends |= {(topic, partition): self.bounds(topic, partition)[1] for topic, partition in starts}
+        again = [
+            TopicPartition(topic, partition) for topic, partition in starts if (topic, partition) in self._assigned
+        ]
+        if again:
+            self._consumer.incremental_unassign(again)
+        self._consumer.incremental_assign([TopicPartition(*position, offset) for position, offset in starts.items()])
+        self._assigned |= starts
 
     def unassign(self, topic: str, partition: int) -> None:
         self._ends.pop((topic, partition), None)
@@ -100,11 +113,16 @@ class LogReader:
 
     def bounds(self, topic: str, partition: int, timeout_s: float = 10.0) -> tuple[int, int]:
         """(first offset, next offset to be written). The second is a lower bound on the embedded broker."""
-        try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
-        except KafkaException as error:
-            raise LogUnreachable(f"no answer about {topic}/{partition}: {error.args[0]}") from error
-        return int(low), int(high)
+        give_up_at = monotonic() + timeout_s
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() not in _LEADERLESS or monotonic() >= give_up_at:
+                    raise LogUnreachable(f"no answer about {topic}/{partition}: {error.args[0]}") from error
+                self._pause.wait(_LEADER_PAUSE_S)
+            else:
+                return int(low), int(high)
 
     def offset_at(self, topic: str, partition: int, at_ms: int, timeout_s: float = 10.0) -> int:
         """The first offset written at or after this time: where the log of a request made then can begin.
@@ -123,8 +141,7 @@ class LogReader:
 
         Leaves nothing assigned. Raises LogUnreachable when nothing at all came for `idle_timeout_s`.
         """
-        for (topic, partition), offset in starts.items():
-            self.assign(topic, partition, offset, watch_end=True)
+        self.assign_all(starts, watch_end=True)
         open_positions = set(starts)
         idle_s = 0.0
         while open_positions:

@@ -75,11 +75,9 @@ class RegistryReader:
             self._caught_up.set()
 
     def _follow(self, reader: LogReader) -> None:
-        behind: set[Position] = set()
-        for kind in CONTROL_KINDS:
-            low, _ = reader.bounds(kind.name, 0)
-            reader.assign(kind.name, 0, low, watch_end=True)
-            behind.add((kind.name, 0))
+        starts: dict[Position, int] = {(kind.name, 0): reader.bounds(kind.name, 0)[0] for kind in CONTROL_KINDS}
+        reader.assign_all(starts, watch_end=True)
+        behind = set(starts)
         while not self._stop.is_set():
             batch = reader.poll(0.1)
             self._apply(batch.records)
