@@ -17,8 +17,7 @@ class Rotation:
 
     def apply(self, heads: Tensor) -> None:
         """Rotate `heads` [tokens, query heads + key heads, head_dim] in place."""
-        tokens, count, head_dim = heads.shape
-        swapped = heads.view(tokens, count, 2, head_dim // 2).flip(2).view(tokens, count, head_dim)
+        swapped = heads.roll(heads.shape[-1] // 2, dims=-1)
         heads.mul_(self.cos).addcmul_(swapped, self.sin)
 
 
