@@ -123,7 +123,7 @@ def decide_settlement(
     settled = QuotaSettled(
         request_id=event.request_id,
         tenant=event.tenant,
-        at_us=now_us,
+        at_us=entry.settled_at_us or now_us,
         reserved_tokens=reserved,
         prompt_tokens=event.prompt_tokens,
         output_tokens=event.output_tokens,
@@ -135,7 +135,7 @@ def decide_settlement(
     if ledger is None or tenant is None:
         return NOTHING
     ledger = settle(ledger, limits_of(tenant), reserved=reserved, used=used, now_us=event.at_us)
-    return Verdict(replace(entry, settled_at_offset=offset, ledger=ledger), outputs)
+    return Verdict(replace(entry, settled_at_offset=offset, settled_at_us=now_us, ledger=ledger), outputs)
 
 
 def decide_cancel(event: RequestCancelled, *, entry: Entry | None) -> Verdict:

@@ -8,7 +8,7 @@ reservation or a reservation without its decision. The tenant's ledger is the on
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from schemas.events import RequestAdmitted, RequestRejected
@@ -32,6 +32,7 @@ class Entry:
     placement: None when it was refused.
     decided_at_offset: of the record on `validated` that was decided.
     settled_at_offset: of the record that settled it; None while it is open (or when it was refused).
+    settled_at_us: when that was said.
     ledger: the tenant's, after the newer of the two.
     """
 
@@ -40,6 +41,7 @@ class Entry:
     decided_at_offset: int
     ledger: Ledger
     settled_at_offset: int | None = None
+    settled_at_us: int | None = None
 
     @property
     def tenant(self) -> str:
@@ -62,14 +64,14 @@ class Entry:
 def encode_entry(entry: Entry) -> bytes:
     """JSON: the changelog is internal, and an operator may want to read it."""
     admitted = isinstance(entry.decision, RequestAdmitted)
-    placement = entry.placement
+    placement, at = entry.placement, entry.ledger
     return json.dumps(
         {
             "admitted" if admitted else "rejected": entry.decision.__dict__,
-            "placement": None if placement is None else astuple(placement),
+            "placement": placement and (placement.model_version, placement.deployment, placement.reason),
             "decided": entry.decided_at_offset,
-            "settled": entry.settled_at_offset,
-            "ledger": astuple(entry.ledger),
+            "settled": (entry.settled_at_offset, entry.settled_at_us),
+            "ledger": (at.as_of_us, at.requests, at.tokens, at.open_requests, at.reserved_tokens),
         },
         separators=(",", ":"),
     ).encode()
@@ -83,6 +85,7 @@ def decode_entry(data: bytes) -> Entry:
         decision=RequestAdmitted(**found["admitted"]) if "admitted" in found else RequestRejected(**found["rejected"]),
         placement=None if placement is None else Placement(*placement),
         decided_at_offset=found["decided"],
-        settled_at_offset=found["settled"],
+        settled_at_offset=found["settled"][0],
+        settled_at_us=found["settled"][1],
         ledger=Ledger(*found["ledger"]),
     )

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from models.chat import ChatMessage
 from models.errors import ChatTemplateMissingError, ChatTemplateRefusedError, TextNotEncodableError
 from models.tokenizer import Tokenizer
 from schemas.events import ModelRegistered, RequestRejected, RequestSubmitted, RequestValidated
@@ -105,11 +104,10 @@ def _tokenize(request: RequestSubmitted, catalog: Catalog, tokenizer_of: Tokeniz
     if isinstance(found, Unresolved):
         return Refusal(404, "not_found_error", "model_not_found", found.message, "model")
     tokenizer = tokenizer_of(found.model)
-    messages = [ChatMessage(message.role, message.content) for message in request.messages]
     # A template may print the date. The request's own time makes every validation of it tokenize alike.
     at = datetime.fromtimestamp(request.received_at_us / 1e6, UTC)
     try:
-        token_ids = tokenizer.encode_chat(messages, at=at)
+        token_ids = tokenizer.encode_chat(request.messages, at=at)
     except ChatTemplateMissingError as error:
         return Refusal(422, "invalid_request_error", "unsupported_parameter", str(error), "messages")
     except (ChatTemplateRefusedError, TextNotEncodableError) as error:

@@ -180,9 +180,13 @@ async def running(settings: StreamsSettings) -> AsyncIterator[asyncio.Task[None]
     if service.done():
         await service
     assert ready.is_set()
-    yield service
-    stop.set()
-    await asyncio.wait_for(service, within(15))
+    try:
+        yield service
+    finally:
+        if service.done():
+            service.result()  # its reason says more than what the test missed because of it
+        stop.set()
+        await asyncio.wait_for(service, within(15))
 
 
 async def test_a_request_is_admitted_into_its_token_log_and_sent_to_its_deployment(
