@@ -24,11 +24,15 @@ class Readiness:
     async def run(self) -> None:
         """Keep `log_answers` current until cancelled."""
         reader = LogReader(self._profile, client_id=self._client_id)
+        check: asyncio.Future[bool] | None = None
         try:
             while True:
-                self.log_answers = await asyncio.to_thread(_answers, reader)
+                check = asyncio.ensure_future(asyncio.to_thread(_answers, reader))
+                self.log_answers = await asyncio.shield(check)
                 await asyncio.sleep(CHECK_SECONDS)
         finally:
+            if check is not None:
+                await asyncio.wait({check})  # its thread still uses the reader
             reader.close()
 
 

@@ -157,8 +157,9 @@ class Responses:
         following = self._following.setdefault(position, _Following())
         following.idle_since = monotonic()
         try:
-            offset = await self.tail.follow(position)
-        except EventLogError as error:
+            async with asyncio.timeout(self._settings.accept_seconds):
+                offset = await self.tail.follow(position)
+        except (EventLogError, TimeoutError) as error:
             raise self._unreachable(error) from error
         following.positioned = True
         return offset
@@ -173,9 +174,9 @@ class Responses:
 
     def _unreachable(self, error: Exception) -> Overloaded:
         self._metrics.log_failures.inc()
-        reason = str(error) or "no acknowledgement in time"
+        reason = str(error) or "no answer in time"
         return Overloaded(
-            f"the log did not take the request ({reason}); try again", code="log_unavailable",
+            f"the log does not answer ({reason}); try again", code="log_unavailable",
             retry_after_ms=RETRY_AFTER_MS,
         )  # fmt: skip
 

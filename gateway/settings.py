@@ -43,6 +43,6 @@ class GatewaySettings:
     max_kept_responses: int = 1_000
     heartbeat_seconds: float = 15.0
     stall_seconds: float = 30.0
-    accept_seconds: float = 10.0
+    accept_seconds: float = 5.0
     linger_seconds: float = 60.0
     stop_seconds: float = 1.0

@@ -44,7 +44,7 @@ from tests.gateway_events import admitted, finished, started, tokens
 CLIENTS: Final = 32
 TOKENS: Final = 1000
 ROUNDS: Final = 5
-BAR: Final = 0.3
+BAR: Final = 0.4
 LAST: Final = b'"type":"response.completed"'
 _SPAWN = multiprocessing.get_context("spawn")
 

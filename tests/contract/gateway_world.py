@@ -67,6 +67,10 @@ class FakeUpstream:
         self.requests: list[RequestSubmitted] = []
         self.cancels: list[RequestCancelled] = []
 
+    def requests_for(self, model: str) -> list[RequestSubmitted]:
+        """Those that came so far."""
+        return [request for request in self.requests if request.model == model]
+
     def write(self, event: TokenLogEvent) -> None:
         self._producer.send(
             tokens_topic(event.tenant), event, key=event.request_id, partition=partition_of(event.request_id)

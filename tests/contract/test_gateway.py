@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,14 +21,28 @@ from openai.types.responses import Response
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from eventlog.clock import now_ms
+from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
+from gateway.settings import GatewaySettings
+from infra.runtime.broker import BrokerChoice
+from infra.runtime.ports import free_port
 from schemas.events import RequestSubmitted, ResponseDelivered
-from schemas.ids import request_id_of
-from schemas.topics import lifecycle_topic
-from tests.brokers import Broker
-from tests.contract.gateway_world import RunningGateway, Step, World, echo, register_model, running_gateway, world
-from tests.gateway_events import admitted, failed, finished, rejected, started, tokens
+from schemas.ids import new_request_id, request_id_of, response_id_of
+from schemas.topics import lifecycle_topic, requests_topic
+from tests.brokers import Broker, started_broker
+from tests.contract.gateway_world import (
+    RunningGateway,
+    Step,
+    World,
+    echo,
+    register_model,
+    register_tenant,
+    running_gateway,
+    world,
+)
+from tests.gateway_events import admitted, failed, finished, rejected, started, submitted, tokens
 from tests.timing import within
 
 MESSAGES: Any = [{"role": "user", "content": "one two three"}]
@@ -489,6 +506,66 @@ async def test_a_stop_closes_sockets_with_1012_and_the_response_goes_on_elsewher
         await say(connection, type="response.resume", response_id=seen[0]["response_id"], starting_after=len(seen) - 1)
         seen += await hear_until(connection, "response.completed")
     assert numbers(seen) == list(range(len(seen)))
+
+
+def test_a_stop_ends_streams_and_tells_waiting_requests_where_to_look(here: World) -> None:
+    gate = threading.Event()
+    here.upstream.script_for["restart"] = lambda request: [*echo(request)[:-1], gate, echo(request)[-1]]
+    headers = {"authorization": f"Bearer {here.key}"}
+    with (
+        running_gateway(replace(here.settings, gateway_id="restarting")) as gateway,
+        httpx.Client(base_url=gateway.http, headers=headers, timeout=within(30)) as http,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        body = {"model": "restart", "input": "a b"}
+        with http.stream("POST", "/v1/responses", json={**body, "stream": True}) as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == "id: 0"
+            plain = pool.submit(http.post, "/v1/responses", json=body)
+            while len(here.upstream.requests_for("restart")) < 2:
+                gate.wait(0.01)
+            gateway.stop()
+            assert "event: response.completed" not in list(lines)
+        refused = plain.result()
+    gate.set()
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "service_restart")
+    waiting = here.upstream.requests_for("restart")[-1]
+    assert response_id_of(waiting.request_id) in refused.json()["error"]["message"]
+
+
+def test_a_response_that_another_service_asked_for_is_found(here: World, client: openai.OpenAI) -> None:
+    here.upstream.script_for["elsewhere"] = lambda request: []
+    request = submitted(
+        secrets.randbits(58), tenant=here.tenant, model="elsewhere", source="billing", endpoint="events"
+    )  # fmt: skip
+    request = replace(request, request_id=new_request_id(now_ms=now_ms(), partition=1, entropy=secrets.randbits(58)))
+    with EventProducer(here.profile, client_id="billing") as producer:
+        producer.send(requests_topic(here.tenant), request, key=request.request_id)
+    response_id = response_id_of(request.request_id)
+    assert client.responses.retrieve(response_id).status == "queued"
+    for event in echo(request):
+        assert not isinstance(event, threading.Event)
+        here.upstream.write(event)
+    with client.responses.retrieve(response_id, stream=True) as stream:
+        assert [event.type for event in stream][-1] == "response.completed"
+
+
+def test_without_a_broker_nothing_is_accepted_and_the_gateway_says_so(tmp_path: Path) -> None:
+    with started_broker(BrokerChoice(), tmp_path) as launch:
+        profile = BrokerProfile(launch.bootstrap_servers, "embedded")
+        key = register_tenant(profile, "acme")
+        settings = GatewaySettings(profile=profile, gateway_id="alone", accept_seconds=0.5)
+        gateway = RunningGateway(replace(settings, port=free_port()))
+        gateway.start()
+    with httpx.Client(base_url=gateway.http, headers={"authorization": f"Bearer {key}"}, timeout=within(30)) as http:
+        for path, body in (("/v1/responses", {"input": "x"}), ("/v1/chat/completions", {"messages": MESSAGES})):
+            answer = http.post(path, json={"model": "chat", **body})
+            assert (answer.status_code, answer.json()["error"]["type"]) == (503, "overloaded_error")
+            assert answer.headers["retry-after"] == "1"
+        while http.get("/readyz").status_code == 200:
+            threading.Event().wait(0.05)
+        assert http.get("/healthz").status_code == 200
+    gateway.stop()
 
 
 def test_each_delivery_is_recorded(here: World, client: openai.OpenAI) -> None:
