@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
+from starlette.applications import Starlette
 
 from infra.clickhouse.engine import Limits, ReadOnlyEngine
 from infra.clickhouse.http import QueryDesk, create_app
@@ -34,24 +35,22 @@ class HttpInterface:
 
     @asynccontextmanager
     async def __call__(self, address: EmbeddedClickHouse) -> AsyncIterator[None]:
-        listener = self._listen()
-        engine = await asyncio.to_thread(ReadOnlyEngine, address.path, self.limits)
-        app = create_app(QueryDesk(engine), only_loopback_names=_is_loopback(self.host))
-        server = _Server(
-            uvicorn.Config(
-                app, lifespan="off", log_config=None, log_level="warning", access_log=False,
-                timeout_graceful_shutdown=1,
-            )
-        )  # fmt: skip
-        serving = asyncio.create_task(server.serve([listener]))
-        try:
-            if self.listening is not None:
-                self.listening(listener.getsockname()[1])
-            yield
-        finally:
-            server.should_exit = True
-            await serving
-            await asyncio.to_thread(engine.close)
+        with self._listen() as listener:
+            engine = await asyncio.to_thread(ReadOnlyEngine, address.path, self.limits)
+            app = create_app(QueryDesk(engine), only_loopback_names=_is_loopback(self.host))
+            up = asyncio.Event()
+            server = GuestServer(_config(app), up.set)
+            serving = asyncio.create_task(server.serve([listener]))
+            try:
+                await up.wait()
+                if self.listening is not None:
+                    self.listening(listener.getsockname()[1])
+                yield
+            finally:
+                server.should_exit = True
+                await asyncio.to_thread(engine.interrupt)
+                await serving
+                await asyncio.to_thread(engine.close)
 
     def _listen(self) -> socket.socket:
         try:
@@ -62,8 +61,23 @@ class HttpInterface:
             raise PortUnusable(self.host, self.port, _SETTING, error.strerror or str(error)) from error
 
 
-class _Server(uvicorn.Server):
-    """A guest in somebody else's loop: signals belong to the host."""
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        app, lifespan="off", log_config=None, log_level="warning", access_log=False, server_header=False,
+        timeout_graceful_shutdown=1,
+    )  # fmt: skip
+
+
+class GuestServer(uvicorn.Server):
+    """A guest in somebody else's loop: signals belong to the host. `up` is called when it serves."""
+
+    def __init__(self, config: uvicorn.Config, up: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._up = up
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._up()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

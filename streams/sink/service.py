@@ -28,6 +28,9 @@ async def run(settings: SinkSettings, *, stop: asyncio.Event, ready: Callable[[]
     server does not answer: then the sink waits for it, Kafka holds, and nothing else has to stop.
     Raises ClickHouseUnusable, MigrationError and LogUnreachable.
     """
+    # What its clients would write beside our own lines: a traceback and two warnings for each attempt.
+    for name in ("clickhouse_connect", "urllib3"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     ready = _once(ready)
     with Store(settings.clickhouse) as store:
         await _migrate(settings, store, stop, ready)

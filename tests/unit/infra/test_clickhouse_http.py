@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import clickhouse_connect
 import httpx
@@ -25,9 +26,13 @@ from tests.timing import within
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clickhouse")
+
+
+@pytest.fixture(scope="module")
+def port(path: Path) -> Iterator[int]:
     """Of an interface on a thread, over a database with one request."""
-    path = tmp_path_factory.mktemp("clickhouse")
     ports: list[int] = []
     up = threading.Event()
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
@@ -187,3 +192,19 @@ async def test_a_taken_port_and_a_foreign_address_are_clear_errors(port: int) ->
     with pytest.raises(PortUnusable, match="HEADRACE_CLICKHOUSE_PORT"):
         async with HttpInterface(host="192.0.2.1", port=0)(EmbeddedClickHouse(None)):  # type: ignore[arg-type]
             pass
+
+
+async def test_whoever_asks_when_the_interface_ends_is_interrupted(port: int, path: Path) -> None:
+    engine = ReadOnlyEngine(path)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=within(60), trust_env=False) as client:
+        asked = asyncio.create_task(
+            client.post("/", content="SELECT sum(sipHash64(number)) FROM numbers(1000000000000)")
+        )
+        running = "SELECT count() FROM system.processes WHERE query LIKE 'SELECT sum(sip%'"
+        async with asyncio.timeout(within(20)):
+            while (await client.post("/", content=running)).text != "1\n":
+                pass
+        await asyncio.to_thread(engine.interrupt)
+        response = await asked
+        assert response.headers["x-clickhouse-exception-code"] == "394"
+    engine.close()
