@@ -3,9 +3,8 @@
 It owns the group's consumer and everything about partitions:
 
 * It subscribes to the work topics of all tenants, and again when the registry tells of a new one.
-* A partition with enough unfinished records is paused, and goes on when few are left. Cancels must get through to
-  a paused partition's requests: a second reader goes over what is queued up there, by assignment, for nothing but
-  cancels. What it finds for requests that did not come yet is remembered until they do.
+* A partition with enough unfinished records is paused, and goes on when few are left. Cancels get through to it all
+  the same: lookahead finds them, and what it finds for requests that did not come yet is remembered until they do.
 * Offsets are committed behind finished work only, as a contiguous watermark.
 * When a partition is revoked, what is finished is committed, and the rest is dropped without a word: the next owner
   reads it again, and goes on with it by its token log.
@@ -21,19 +20,20 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable
-from functools import partial
+from contextlib import suppress
 from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from eventlog.clock import monotonic, now_us
-from eventlog.dead_letters import send_dead_letter
-from eventlog.errors import DeliveryFailed, LogBusy, LogUnreachable
+from eventlog.errors import LogUnreachable
 from eventlog.producer import EventProducer
-from eventlog.reader import LogReader, Position
+from eventlog.reader import Position
 from eventlog.record import Record
 from eventlog.registry import Registry
+from gpu_consumers.dead_letter_box import DeadLetterBox
+from gpu_consumers.lookahead import Lookahead
 from gpu_consumers.metrics import WorkerMetrics
 from gpu_consumers.partition import HeldPartition
 from gpu_consumers.recovery import Recovery
@@ -46,7 +46,7 @@ from schemas.topics import work_topic
 POLL_SECONDS = 0.05
 _BATCH_RECORDS = 64
 _COMMIT_SECONDS = 0.1
-_CANCEL_TYPE = b"headrace.v1.RequestCancelled"
+_REMEMBERED_REQUESTS = 10_000
 
 log = logging.getLogger("headrace.worker.intake")
 
@@ -64,7 +64,6 @@ class Intake:
         stop: threading.Event,
     ) -> None:
         self._settings = settings
-        self._producer = producer
         self._metrics = metrics
         self._inbox = inbox
         self._stop = stop
@@ -77,13 +76,14 @@ class Intake:
                 "enable.partition.eof": True,
             }
         )
-        self._ahead = LogReader(settings.profile, client_id=f"{settings.worker_id}-ahead")
+        self._lookahead = Lookahead(settings.profile, client_id=settings.worker_id)
+        self._letters = DeadLetterBox(producer, consumer=f"gpu.{settings.deployment}", settled=self._record_done)
         self._wanted_topics: frozenset[str] = frozenset()
         self._subscribed: frozenset[str] = frozenset()
         self._partitions: dict[Position, HeldPartition] = {}
         self._open: dict[str, Work] = {}  # by request id
-        self._settled: deque[tuple[HeldPartition, int, str | None]] = deque()  # finished, by other threads
-        self._unsent_letters: deque[tuple[HeldPartition, Record, ContractError]] = deque()
+        self._finished: dict[str, None] = {}  # the newest of those that were open, oldest first
+        self._settled: deque[tuple[HeldPartition, int, str | None]] = deque()  # by other threads
         self._commit_at = 0.0
 
     # What other threads call.
@@ -94,6 +94,9 @@ class Intake:
     def done(self, work: Work) -> None:
         """All of this work is acknowledged by the log."""
         self._settled.append((work.partition, work.offset, work.order.request_id))
+
+    def _record_done(self, partition: HeldPartition, offset: int) -> None:
+        self._settled.append((partition, offset, None))
 
     # The thread.
 
@@ -106,13 +109,14 @@ class Intake:
                 self._poll()
                 self._look_ahead()
                 self._settle()
-                self._send_letters()
+                self._letters.send()
                 self._pause_and_resume()
                 self._commit_if_due()
+                self._recovery.check()
         finally:
             self._recovery.close()
             self._consumer.close()  # revokes, so commits what is finished
-            self._ahead.close()
+            self._lookahead.close()
 
     def _subscribe(self) -> None:
         wanted = self._wanted_topics
@@ -149,7 +153,7 @@ class Intake:
             )
         except ContractError as problem:
             self._metrics.dead_letters.inc()
-            self._unsent_letters.append((partition, record, problem))
+            self._letters.put(partition, record, problem)
             return
         if isinstance(event, RequestRouted):
             self._take_order(event, partition, record)
@@ -163,8 +167,8 @@ class Intake:
         return max(end, record.offset + 1)
 
     def _take_order(self, order: RequestRouted, partition: HeldPartition, record: Record) -> None:
-        if order.request_id in self._open:
-            # The router may repeat itself. The first order's offset is open, so this one's may be done.
+        if order.request_id in self._open or order.request_id in self._finished:
+            # The router may repeat itself. As long as the first order is open the watermark stays before both.
             partition.tracker.done(record.offset)
             return
         work = Work(order, partition, record.offset, record.timestamp_ms, now_us())
@@ -178,7 +182,7 @@ class Intake:
 
     def _take_cancel(self, event: RequestCancelled, partition: HeldPartition, offset: int) -> None:
         """Done at once: as long as its order is open the watermark stays before both, and after that it is moot."""
-        partition.cancelled_ahead.pop(event.request_id, None)
+        partition.cancelled_ahead.discard(event.request_id)
         partition.tracker.done(offset)
         self._cancel(event.request_id)
 
@@ -197,32 +201,18 @@ class Intake:
             if partition.should_pause(marks):
                 partition.paused = True
                 self._consumer.pause([TopicPartition(*position)])
-                self._ahead.assign(*position, max(partition.ahead_offset, partition.next_offset or 0))
+                self._lookahead.begin(partition)
             elif partition.should_resume(marks):
                 partition.paused = False
-                self._stop_looking_ahead(position)
+                self._lookahead.end(partition)
                 self._consumer.resume([TopicPartition(*position)])
         self._metrics.paused_partitions.set(sum(partition.paused for partition in self._partitions.values()))
         self._metrics.open_records.set(sum(p.tracker.open_count for p in self._partitions.values()))
 
     def _look_ahead(self) -> None:
-        for record in self._ahead.poll(0.0).records:
-            partition = self._partitions.get((record.topic, record.partition))
-            if partition is None or not partition.paused:
-                continue
-            partition.ahead_offset = record.offset + 1
-            if record.header("ce_type") != _CANCEL_TYPE:
-                continue
-            try:
-                event = record.event()
-            except ContractError:
-                continue  # the group's consumer comes to it
-            if isinstance(event, RequestCancelled) and not self._cancel(event.request_id):
-                partition.cancelled_ahead[event.request_id] = record.offset
-
-    def _stop_looking_ahead(self, position: Position) -> None:
-        if position in self._ahead.assigned:
-            self._ahead.unassign(*position)
+        for partition, event in self._lookahead.cancels():
+            if not self._cancel(event.request_id):
+                partition.cancelled_ahead.add(event.request_id)
 
     # Finished work and offsets.
 
@@ -232,32 +222,13 @@ class Intake:
             if not partition.held:
                 continue
             partition.tracker.done(offset)
-            if request_id is not None:
-                self._open.pop(request_id, None)
+            if request_id is not None and self._open.pop(request_id, None) is not None:
+                self._remember(request_id)
 
-    def _send_letters(self) -> None:
-        while self._unsent_letters:
-            partition, record, error = self._unsent_letters[0]
-            log.warning("%s/%s at %s: %s", record.topic, record.partition, record.offset, error)
-            try:
-                send_dead_letter(
-                    self._producer,
-                    record,
-                    error,
-                    consumer=f"gpu.{self._settings.deployment}",
-                    now_us=now_us(),
-                    on_delivery=partial(self._letter_delivered, partition, record.offset),
-                )
-            except LogBusy:
-                return
-            self._unsent_letters.popleft()
-
-    def _letter_delivered(self, partition: HeldPartition, offset: int, failure: DeliveryFailed | None) -> None:
-        """On the producer's thread. Without the letter the record stays open, and is read again by the next owner."""
-        if failure is None:
-            self._settled.append((partition, offset, None))
-        else:
-            log.error("a dead letter could not be written: %s", failure)
+    def _remember(self, request_id: str) -> None:
+        self._finished[request_id] = None
+        if len(self._finished) > _REMEMBERED_REQUESTS:
+            del self._finished[next(iter(self._finished))]
 
     def _commit_if_due(self) -> None:
         if monotonic() < self._commit_at:
@@ -309,13 +280,14 @@ class Intake:
         gone = {(at.topic, at.partition) for at in partitions}
         for position in gone:
             partition = self._partitions.pop(position, None)
-            if partition is not None:
-                partition.held = False
-                if partition.paused:  # or it would still be so when it comes back
+            if partition is None:
+                continue
+            partition.held = False
+            self._lookahead.end(partition)
+            if partition.paused:  # or it would still be so when it comes back
+                with suppress(KafkaException):  # it is no longer the consumer's to resume
                     self._consumer.resume([TopicPartition(*position)])
-            self._stop_looking_ahead(position)
         for work in [work for work in self._open.values() if not work.partition.held]:
             del self._open[work.order.request_id]
             self._inbox.put(Drop(work))
-        self._unsent_letters = deque(letter for letter in self._unsent_letters if letter[0].held)
         self._metrics.partitions.set(len(self._partitions))

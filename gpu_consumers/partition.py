@@ -24,7 +24,7 @@ class HeldPartition:
         them; None until that is known.
     next_offset: the next record that the group's consumer brings; None before the first.
     ahead_offset: how far it was searched for cancels while it was paused.
-    cancelled_ahead: requests whose cancel was found ahead, with its offset.
+    cancelled_ahead: requests that did not come yet, and whose cancel was found ahead.
     """
 
     topic: str
@@ -35,7 +35,7 @@ class HeldPartition:
     fresh_from: int | None = None
     next_offset: int | None = None
     ahead_offset: int = 0
-    cancelled_ahead: dict[str, int] = field(default_factory=dict)
+    cancelled_ahead: set[str] = field(default_factory=set)
 
     def take(self, offset: int) -> bool:
         """A record came. False if it came before: then it is in hand or done."""
