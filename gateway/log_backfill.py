@@ -39,7 +39,7 @@ class LogBackfill:
 
     def find_request(self, tenant: str, request_id: str) -> RequestSubmitted | None:
         """The request, or None if this tenant has none of this id. Raises LogUnreachable."""
-        since_ms = created_ms_of(request_id) - CLOCK_SKEW_MS
+        since_ms = max(0, created_ms_of(request_id) - CLOCK_SKEW_MS)
         topic = requests_topic(tenant)
         with LogReader(self._profile, client_id=self._client_id) as reader:
             starts: dict[Position, int] = {}
@@ -60,7 +60,7 @@ class LogBackfill:
         position = (tokens_topic(tenant), partition_of(request_id))
         key, events = request_id.encode(), list[TokenLogEvent]()
         with LogReader(self._profile, client_id=self._client_id) as reader:
-            start = reader.offset_at(*position, created_ms_of(request_id) - CLOCK_SKEW_MS)
+            start = reader.offset_at(*position, max(0, created_ms_of(request_id) - CLOCK_SKEW_MS))
             for record in self._read(reader, {position: start}, {position: until}, lambda record: False):
                 event = _event(record) if record.key == key else None
                 if isinstance(event, _TOKEN_LOG_EVENTS):

@@ -27,19 +27,25 @@ from schemas.events import TokenLogEvent
 HANDED_OVER = 4
 POLL_SECONDS = 0.02  # also how late a command may be heard
 FETCH_WAIT_MS = 50
-_BOUNDS_SECONDS = 5.0
-_BOUNDS_TRIES = 3  # a topic that was just made may have no leader yet
+_ANSWER_SECONDS = 2.0
+_TRIES = 2  # a topic that was just made may have no leader yet
 _TOKEN_LOG_EVENTS = get_args(TokenLogEvent)
 
 Deliver = Callable[[Sequence[TokenLogEvent]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Command:
-    """`answer` is resolved on the loop with the next offset of the position; None: stop following it."""
+class _Follow:
+    """Read from `offset` on, unless it is read already; `answer` is resolved on the loop with the next offset."""
 
     position: Position
-    answer: asyncio.Future[int] | None
+    offset: int
+    answer: asyncio.Future[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfollow:
+    position: Position
 
 
 class LogTail:
@@ -49,8 +55,10 @@ class LogTail:
         self._profile = profile
         self._client_id = client_id
         self._deliver = deliver
+        self._ends = LogEnds(profile, client_id=f"{client_id}-ends")
+        self._followed: set[Position] = set()
         self._watched: set[bytes] = set()
-        self._commands: deque[_Command] = deque()
+        self._commands: deque[_Follow | _Unfollow] = deque()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._room = threading.Semaphore(HANDED_OVER)
@@ -82,11 +90,14 @@ class LogTail:
         Raises LogUnreachable.
         """
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._command(_Command(position, answer))
+        end = 0 if position in self._followed else await asyncio.to_thread(self._ends.of, position)
+        self._followed.add(position)
+        self._command(_Follow(position, end, answer))
         return await answer
 
     def unfollow(self, position: Position) -> None:
-        self._command(_Command(position, None))
+        self._followed.discard(position)
+        self._command(_Unfollow(position))
 
     def close(self) -> None:
         """Stop and wait for the thread, which hears of it within one poll."""
@@ -95,8 +106,9 @@ class LogTail:
         self._room.release()
         if self._thread.is_alive():
             self._thread.join(5.0)
+        self._ends.close()
 
-    def _command(self, command: _Command) -> None:
+    def _command(self, command: _Follow | _Unfollow) -> None:
         self._commands.append(command)
         self._wake.set()
 
@@ -116,23 +128,12 @@ class LogTail:
     def _obey(self, reader: LogReader) -> None:
         while self._commands:
             command = self._commands.popleft()
-            if command.answer is None:
+            if isinstance(command, _Unfollow):
                 reader.unassign(*command.position)
                 continue
-            try:
-                if command.position not in reader.assigned:
-                    reader.assign(*command.position, self._end(reader, command.position))
-                self._resolve(command.answer, reader.assigned[command.position])
-            except Exception as error:
-                self._resolve(command.answer, error)
-
-    def _end(self, reader: LogReader, position: Position) -> int:
-        for _ in range(_BOUNDS_TRIES - 1):
-            try:
-                return reader.bounds(*position, _BOUNDS_SECONDS)[1]
-            except LogUnreachable:
-                self._stop.wait(0.1)
-        return reader.bounds(*position, _BOUNDS_SECONDS)[1]
+            if command.position not in reader.assigned:
+                reader.assign(*command.position, command.offset)
+            self._call(_resolve, command.answer, reader.assigned[command.position])
 
     def _pick(self, records: list[Record]) -> list[TokenLogEvent]:
         """Events of watched requests; a record's key is its request id, so that no stranger is decoded."""
@@ -160,18 +161,36 @@ class LogTail:
         self._room.release()
         self._deliver(events)
 
-    def _resolve(self, answer: asyncio.Future[int], outcome: int | Exception) -> None:
-        def resolve() -> None:
-            if answer.done():  # its waiter was cancelled
-                return
-            if isinstance(outcome, Exception):
-                answer.set_exception(outcome)
-            else:
-                answer.set_result(outcome)
-
-        self._call(resolve)
-
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         assert self._loop is not None
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)
+
+
+class LogEnds:
+    """Where partitions end: asked by a reader of its own, so that a slow answer holds up nobody's tokens."""
+
+    def __init__(self, profile: BrokerProfile, *, client_id: str) -> None:
+        self._reader = LogReader(profile, client_id=client_id)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def of(self, position: Position) -> int:
+        """The offset that comes next there. Blocking; raises LogUnreachable."""
+        with self._lock:
+            for _ in range(_TRIES - 1):
+                try:
+                    return self._reader.bounds(*position, _ANSWER_SECONDS)[1]
+                except LogUnreachable:
+                    self._closed.wait(0.1)
+            return self._reader.bounds(*position, _ANSWER_SECONDS)[1]
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._lock:
+            self._reader.close()
+
+
+def _resolve(answer: asyncio.Future[int], offset: int) -> None:
+    if not answer.done():  # else its waiter was cancelled
+        answer.set_result(offset)

@@ -98,6 +98,8 @@ class Responses:
             request_id = request_id_of(response_id)
         except InvalidName:
             raise missing from None
+        if partition_of(request_id) >= self._settings.topics.tokens:
+            raise missing
         response = self._open.get(request_id) or self._kept.get(request_id)
         if response is None:
             response = await self._joined(tenant, request_id)

@@ -139,6 +139,11 @@ class Session:
         """Responses that are not sent to their end."""
         return len(self._cursors)
 
+    @property
+    def waiting_replies(self) -> int:
+        """Errors, pongs and the like that are not sent: whoever reads messages waits while there are many."""
+        return len(self._replies)
+
     def next_frames(self) -> list[str]:
         """What goes out next, up to MOST_FRAMES; empty when all is sent. Ask again only after `sent`."""
         frames: list[str] = []

@@ -26,6 +26,7 @@ from gateway.websocket_protocol import abort, send_frames
 SLOW_CLIENT = 3008
 SERVICE_RESTART = 1012
 MAX_COMMANDS = 32  # at work at once for one socket; past it, its messages wait in the kernel
+MAX_REPLIES = 256  # errors and pongs that it has not taken, likewise
 
 
 async def websocket_responses(websocket: WebSocket) -> None:
@@ -54,6 +55,7 @@ class _Socket:
         self._tenant = tenant
         self._session = Session()
         self._more = asyncio.Event()
+        self._drained = asyncio.Event()
         self._blocked = False  # in a send that the connection does not take
         self._taken = 0  # frames
         self._caught_up = 0  # times that there was nothing left to send
@@ -101,6 +103,9 @@ class _Socket:
             text, data = message.get("text"), message.get("bytes")
             command = self._session.receive(data or b"" if text is None else text)
             self._wake()
+            if self._session.waiting_replies >= MAX_REPLIES:
+                self._drained.clear()
+                await self._drained.wait()
             if command is not None:
                 await self._room.acquire()
                 task = asyncio.create_task(self._obey(command))
@@ -118,6 +123,7 @@ class _Socket:
                 case Create():
                     await self._create(command)
                 case Resume():
+                    self._check_room()
                     response = await self._edge.responses.find(self._tenant, command.response_id)
                     self._follow(response, command.starting_after, command.event_id)
                 case Cancel():
@@ -128,11 +134,14 @@ class _Socket:
         self._wake()
 
     async def _create(self, command: Create) -> None:
+        self._check_room()
+        response = await self._edge.responses.create(self._tenant, command.request, received_at_us=now_us())
+        self._follow(response, -1, command.event_id)
+
+    def _check_room(self) -> None:
         most = self._edge.settings.max_responses_per_socket
         if self._session.open_count >= most:
             raise Overloaded(f"this socket has {most} unfinished responses, its limit", code="too_many_responses")
-        response = await self._edge.responses.create(self._tenant, command.request, received_at_us=now_us())
-        self._follow(response, -1, command.event_id)
 
     def _follow(self, response: OpenResponse, after: int, event_id: str | None) -> None:
         cursor = self._session.open(response.stream, after=after, event_id=event_id)
@@ -177,6 +186,7 @@ class _Socket:
             frames = self._session.next_frames()
             if not frames:
                 self._more.clear()
+                self._drained.set()
                 self._caught_up += 1
                 await self._more.wait()
                 continue

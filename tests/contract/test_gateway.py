@@ -550,6 +550,41 @@ def test_a_response_that_another_service_asked_for_is_found(here: World, client:
         assert [event.type for event in stream][-1] == "response.completed"
 
 
+def test_what_was_swept_away_is_read_back_and_followed_again(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.service.SWEEP_SECONDS", 0.02)
+    gate = threading.Event()
+    here.upstream.script_for["slow"] = lambda request: [*echo(request)[:-1], gate, echo(request)[-1]]
+    forgetful = replace(here.settings, gateway_id="forgetful", linger_seconds=0.0)
+    with (
+        running_gateway(forgetful) as gateway,
+        openai.OpenAI(base_url=f"{gateway.http}/v1", api_key=here.key, max_retries=0) as client,
+    ):
+        for _ in range(2):
+            made = client.responses.create(model="chat", input="one two")
+            gate.wait(0.3)
+            assert client.responses.retrieve(made.id).output_text == "one two "
+        unfinished = client.responses.create(model="slow", input="one two", background=True)
+        gate.wait(0.3)
+        gate.set()
+        with client.responses.retrieve(unfinished.id, stream=True) as stream:
+            assert [event.sequence_number for event in stream] == list(range(11))
+
+
+async def test_a_client_that_asks_much_and_reads_nothing_is_made_to_wait(here: World) -> None:
+    async with dialled(here.gateway, here.key, max_queue=1) as connection:
+        asking = asyncio.create_task(flood(connection, 20_000))
+        heard = 0
+        while heard < 20_000:
+            assert (await hear(connection))["type"] == "error"
+            heard += 1
+        await asking
+
+
+async def flood(connection: ClientConnection, messages: int) -> None:
+    for _ in range(messages):
+        await connection.send("{")
+
+
 def test_without_a_broker_nothing_is_accepted_and_the_gateway_says_so(tmp_path: Path) -> None:
     with started_broker(BrokerChoice(), tmp_path) as launch:
         profile = BrokerProfile(launch.bootstrap_servers, "embedded")
