@@ -29,12 +29,13 @@ from tests.timing import within
 class ClickHouseDouble:
     """Serves the path at `dsn` between `start` and `stop`, any number of times; the port stays the same.
 
-    refuse: answer inserts with this error of ClickHouse's instead, such as NOT_ENOUGH_SPACE.
+    refuse: answer inserts with this error of ClickHouse's instead, such as NOT_ENOUGH_SPACE; refused counts them.
     lose_answers: take this many inserts and say 502, as a proxy does whose server went away.
     """
 
     def __init__(self, path: Path) -> None:
         self.refuse: ClickHouseFault | None = None
+        self.refused = 0
         self.lose_answers = 0
         self._path = str(path.resolve())
         self._port = free_port()
@@ -78,6 +79,7 @@ class ClickHouseDouble:
         asked = read_request({"database": "default", **request.query_params}, headers, statement)
         try:
             if is_insert and self.refuse is not None:
+                self.refused += 1
                 raise self.refuse
             answer = await asyncio.to_thread(self._ask, asked, data)
         except ClickHouseFault as fault:

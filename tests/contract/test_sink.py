@@ -21,6 +21,7 @@ from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from eventlog.registry import Registry
 from infra.clickhouse.access import HttpAccess, records
+from infra.clickhouse.errors import ClickHouseFault
 from infra.clickhouse.interface import HttpInterface
 from infra.clickhouse.schema import load_migrations
 from schemas.codec import encode
@@ -31,6 +32,7 @@ from streams.sink.clickhouse import ClickHouseServer, EmbeddedClickHouse
 from streams.sink.service import run
 from streams.sink.settings import SinkSettings
 from tests.brokers import Broker
+from tests.clickhouse_server import ClickHouseDouble
 from tests.request_story import DEPLOYMENT, Story
 from tests.timing import eventually, within
 
@@ -230,3 +232,37 @@ async def test_a_server_that_is_down_stops_nobody_and_the_sink_stops_at_once_whe
         await ready.wait()
         stop.set()
         await sink
+
+
+def test_an_outage_of_the_server_is_waited_out_and_every_record_is_there_once_afterwards(
+    profile: BrokerProfile, admin: LogAdmin, producer: EventProducer, tenant_name: str, tmp_path: Path
+) -> None:
+    register(admin, tenant_name)
+    server = ClickHouseDouble(tmp_path)
+    server.start()
+    settings = SinkSettings(
+        profile, ClickHouseServer(server.dsn), load_migrations(), group=f"sink-{tenant_name}", batch_rows=150,
+        batch_seconds=0.05, max_retry_seconds=0.4,
+    )  # fmt: skip
+    try:
+        with sink_here(settings), HttpAccess.at(server.dsn) as access, traffic(producer, tenant_name) as running:
+
+            def rows() -> int:
+                return sum(rows for rows, _, _ in rows_of(access, tenant_name).values())
+
+            eventually(lambda: rows() > 300, "rows arrive", seconds=30)
+            server.lose_answers = 2
+            eventually(lambda: server.lose_answers == 0, "answers were lost")
+            server.refuse = ClickHouseFault(243, "NOT_ENOUGH_SPACE", "Cannot reserve 1.00 MiB, not enough space.")
+            before = server.refused
+            eventually(lambda: server.refused > before + 2, "inserts are tried again while the disk is full")
+            server.stop()
+            sent = sum(running.sent.values())
+            eventually(lambda: sum(running.sent.values()) > sent + 300, "the log goes on while ClickHouse is down")
+            server.refuse = None
+            server.start()
+            running.stop.set()
+            eventually(lambda: rows() >= sum(running.sent.values()), "all rows are there", seconds=30)
+            assert rows_of(access, tenant_name) == everything_once(running.sent)
+    finally:
+        server.close()
