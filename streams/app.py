@@ -26,7 +26,8 @@ from streams.settings import StreamsSettings
 _FETCH_WAIT_MS = {"kafka": 20, "embedded": 5}
 # aiokafka's own pause before it fetches past records that are not taken: 100 ms of latency under load.
 _PREFETCH_BACKOFF_S = 0.001
-_COMMIT_INTERVAL_S = 0.5
+# What was decided since the last commit is said again after a crash: short, because a commit costs little.
+_COMMIT_INTERVAL_S = 0.25
 _HIGHWATER_TIMEOUT_S = 10.0
 
 
@@ -136,6 +137,12 @@ class StreamsApp(faust.App):
 
     def _new_transport(self) -> _Transport:
         return _Transport(self.conf.broker_consumer, self)
+
+    def has_passed(self, tp: TP, end: int) -> bool:
+        """Faust's consumer stands at this offset of an assigned partition or behind it."""
+        consumer = cast(_Consumer, self.consumer)._thread._ensure_consumer()
+        position = consumer._subscription.subscription.assignment.state_value(tp)._position
+        return position is not None and position >= end
 
     def quota_table(self) -> Any:
         """The table of the decide stage, with one changelog partition for each partition of `validated`."""

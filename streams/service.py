@@ -60,7 +60,7 @@ class _Service:
         self._stages: tuple[Stage, ...] = (self._validate, self._decide)
         self._validate_started = False
         self._registry_changed = asyncio.Event()
-        self._watch = _LagWatch(settings.stuck_after_s)
+        self._watch = LagWatch(settings.stuck_after_s)
         self._server = None
         if settings.metrics_port is not None:
             self._server, _ = start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
@@ -135,25 +135,24 @@ class _Service:
                 lag = stage.lag()
                 self._metrics.lag.labels(stage.name).set(sum(lag.values()))
                 self._metrics.in_flight.labels(stage.name).set(stage.outbox.in_flight)
-                self._watch.look(stage, lag)
+                self._watch.look(stage, lag, now_s=monotonic())
 
 
-class _LagWatch:
+class LagWatch:
     """Faust's consumers are known to stop without a word: a partition that waits too long ends the process."""
 
     def __init__(self, stuck_after_s: float) -> None:
         self._stuck_after_s = stuck_after_s
         self._since: dict[Position, tuple[int, float]] = {}  # next offset, when it was first seen waiting
 
-    def look(self, stage: Stage, lag: dict[Position, int]) -> None:
-        """Raises StageStuck."""
-        now = monotonic()
+    def look(self, stage: Stage, lag: dict[Position, int], *, now_s: float) -> None:
+        """lag: of each partition that the stage reads. Raises StageStuck."""
         for position, behind in lag.items():
             next_offset = stage.progress.next_offset(position)
             seen = self._since.get(position)
             if not behind or seen is None or seen[0] != next_offset:
-                self._since[position] = (next_offset, now)
-            elif now - seen[1] > self._stuck_after_s:
+                self._since[position] = (next_offset, now_s)
+            elif now_s - seen[1] > self._stuck_after_s:
                 topic, partition = position
                 raise StageStuck(
                     f"{stage.name}: {behind} records wait in {topic}/{partition} at offset {next_offset}, and none "

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from confluent_kafka import Producer
 
 from eventlog.admin import LogAdmin
 from eventlog.clock import now_ms, now_us
@@ -19,6 +20,7 @@ from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
 from eventlog.registry import Registry
 from eventlog.registry_reader import RegistryReader
+from schemas.codec import encode
 from schemas.events import (
     DeadLettered,
     Event,
@@ -366,3 +368,33 @@ async def test_a_crash_inside_faust_ends_the_process(
     monkeypatch.setattr(Stage, "start", start_and_crash)
     with pytest.raises(StageFailed, match=r"Faust stopped.*fetcher lost"):
         await asyncio.wait_for(run(settings, asyncio.Event()), within(30))
+
+
+@pytest.mark.integration
+async def test_a_transactional_producer_leaves_no_lag_behind(
+    log: Log, settings: StreamsSettings, tenant_name: str, profile: BrokerProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.register(tenant_name)
+    stages: list[Stage] = []
+    real_start = Stage.start
+
+    async def start(stage: Stage) -> None:
+        stages.append(stage)
+        await real_start(stage)
+
+    monkeypatch.setattr(Stage, "start", start)
+    producer = Producer({**profile.producer("test"), "transactional.id": tenant_name})
+    await asyncio.to_thread(producer.init_transactions)
+    async with running(settings):
+        request_id = new_id()
+        producer.begin_transaction()
+        value = encode(request(tenant_name, request_id, "hello", MODEL.model_version))
+        producer.produce(requests_topic(tenant_name), value, request_id)
+        await asyncio.to_thread(producer.commit_transaction)
+        await log.wait_for(RequestRouted, work_topic(MODEL.deployment, tenant_name), request_id)
+
+        def caught_up() -> bool | None:
+            lag = {position: behind for stage in stages for position, behind in stage.lag().items()}
+            return True if lag and not any(lag.values()) else None
+
+        assert await wait_until(caught_up)
