@@ -394,7 +394,13 @@ async def test_a_transactional_producer_leaves_no_lag_behind(
         await log.wait_for(RequestRouted, work_topic(MODEL.deployment, tenant_name), request_id)
 
         def caught_up() -> bool | None:
-            lag = {position: behind for stage in stages for position, behind in stage.lag().items()}
-            return True if lag and not any(lag.values()) else None
+            ends = [
+                stage.app.consumer.highwater(tp)
+                for stage in stages
+                for tp in stage.app.consumer.assignment()
+                if tp.topic == requests_topic(tenant_name)
+            ]
+            lag = [behind for stage in stages for behind in stage.lag().values()]
+            return True if 2 in ends and not any(lag) else None  # 2: the request, and the transaction's end
 
         assert await wait_until(caught_up)
