@@ -85,6 +85,8 @@ class Intake:
         self._finished: dict[str, None] = {}  # the newest of those that were open, oldest first
         self._settled: deque[tuple[HeldPartition, int, str | None]] = deque()  # by other threads
         self._commit_at = 0.0
+        self.joined = threading.Event()
+        """The group has given this worker its first partitions, or there is no tenant to have any."""
 
     # What other threads call.
 
@@ -120,6 +122,8 @@ class Intake:
 
     def _subscribe(self) -> None:
         wanted = self._wanted_topics
+        if not wanted:
+            self.joined.set()
         if wanted != self._subscribed:
             self._consumer.subscribe(
                 sorted(wanted), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -258,6 +262,7 @@ class Intake:
         for at in partitions:
             self._partitions[at.topic, at.partition] = HeldPartition(at.topic, at.partition)
         self._metrics.partitions.set(len(self._partitions))
+        self.joined.set()
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._settle()

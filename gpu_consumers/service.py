@@ -40,13 +40,14 @@ LINGER_MS = 1.0
 _STOP_STEP_SECONDS = 0.8
 _STOP_FLUSH_SECONDS = 0.5
 _STOP_LEAVE_SECONDS = 2.0
-_LOOK_SECONDS = 0.05
+_JOIN_SECONDS = 10.0
+_LOOK_SECONDS = 0.02
 
 log = logging.getLogger("headrace.worker")
 
 
 async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[[], None]) -> None:
-    """Serve the deployment until `stop`. `ready` is called when the engine is warm and the group is being joined.
+    """Serve the deployment until `stop`. `ready` is called when the engine is warm and the group was joined.
 
     Raises GpuConsumerError: the deployment is unknown, the engine can't be opened or became unusable, a thread died.
     """
@@ -58,10 +59,10 @@ async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[
         if registered is None:
             return
         engine, model = await asyncio.to_thread(_open, registered, settings)
-        stack.callback(engine.close)
         metrics = WorkerMetrics(deployment=settings.deployment, worker=settings.worker_id)
         if settings.metrics_port is not None:
             server, _ = start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
+            log.info("metrics at http://127.0.0.1:%d/metrics", server.server_port)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
         await _Running(settings, engine, model, metrics, reader).until(stop, ready)
@@ -103,6 +104,10 @@ class _Running:
         self._reader.listen(self._registry_changed)
         worker.start()
         intake.start()
+        # A part that is ready takes work at once. In a group with more members than partitions nothing may be given.
+        give_up_at = monotonic() + _JOIN_SECONDS
+        while not (self._intake.joined.is_set() or stop.is_set() or ended.is_set() or monotonic() > give_up_at):
+            await asyncio.sleep(_LOOK_SECONDS)
         ready()
         await _first_of(stop, ended)
         await asyncio.to_thread(self._stop, worker, intake)

@@ -56,11 +56,12 @@ def logs(draw: st.DrawFn) -> list[TokenLogEvent]:
             own.append(tokens(attempt, position, position + size))
             position += size
         own.append(finished(attempt))
-        dies = draw(st.booleans())
+        dies: bool = draw(st.booleans())
         survives = draw(st.integers(0, len(own))) if dies else len(own)
         for event in own[:survives]:
             log.append(event)
-            if zombies and draw(st.booleans()):
+            speaks_up: bool = draw(st.booleans())
+            if zombies and speaks_up:
                 log.append(zombies.pop(0))
             if draw(st.integers(0, 4)) == 0:
                 log.append(draw(st.sampled_from(log)))

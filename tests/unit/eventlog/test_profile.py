@@ -7,7 +7,7 @@ from eventlog.profile import BrokerProfile
 
 def test_producers_are_idempotent_and_wait_for_all_replicas() -> None:
     for kind in ("kafka", "embedded"):
-        settings = BrokerProfile("b:1", kind).producer("p")  # type: ignore[arg-type]
+        settings = BrokerProfile("b:1", kind).producer("p")
         assert settings["enable.idempotence"] is True
         assert settings["acks"] == "all"
 
