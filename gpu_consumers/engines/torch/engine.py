@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
 import torch
 
 from gpu_consumers.engine import EngineInfo
@@ -11,6 +15,8 @@ from gpu_consumers.engines.torch.kv_memory import KvMemory
 from gpu_consumers.engines.torch.model import LlamaModel
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
 from gpu_consumers.sampling import Draw, sample
+
+_LIGHT_STEP_TOKENS: Final = 2
 
 
 class TorchEngine:
@@ -97,7 +103,8 @@ class TorchEngine:
         lengths.update((decode.slot, decode.position + 1) for decode in work.decodes)
         self._memory.make_room(lengths)
         batch = build_batch(work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype)
-        logits = self._model.forward(batch, self._memory)
+        with _threads_for(len(batch.token_ids)):
+            logits = self._model.forward(batch, self._memory)
         if logits is None:
             return
         draws = [Draw(self._slots[slot].sampling, self._slots.next_output_index(slot)) for slot in batch.output_slots]
@@ -107,3 +114,21 @@ class TorchEngine:
                 self._slots.fail(slot, failures[slot])
             else:
                 tokens[slot] = token
+
+
+@contextmanager
+def _threads_for(tokens: int) -> Iterator[None]:
+    """Half of torch's CPU threads for a step of one or two tokens.
+
+    Such a step is bound by reading the weights, which half of the cores do as fast as all of them; the rest of the
+    machine is left to others, who would otherwise make all threads wait at every operation for the one held up.
+    """
+    threads = torch.get_num_threads()
+    if tokens > _LIGHT_STEP_TOKENS or threads == 1:
+        yield
+        return
+    torch.set_num_threads(threads // 2)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

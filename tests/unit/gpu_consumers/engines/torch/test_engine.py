@@ -174,6 +174,20 @@ def test_a_slot_never_goes_past_its_limit(model_directory: Directory) -> None:
     assert failures == {0: "tokens up to position 3 in a slot of 3 tokens"}
 
 
+def test_a_light_step_leaves_half_of_the_threads_alone(
+    model_directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, asked = 6, list[int]()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    engine = engine_of(model_directory("grouped"))
+    admitted = (Admission(0, SamplingParams(), 9),)
+    token = engine.execute(StepPlan(admitted=admitted, prefills=(PrefillChunk(0, (5, 6, 7), 0, True),))).tokens[0]
+    assert asked == []
+    engine.execute(StepPlan(decodes=(Decode(0, token, 3),)))
+    assert asked == [3, 6]
+
+
 def test_an_empty_plan_does_nothing(model_directory: Directory) -> None:
     result = engine_of(model_directory("grouped")).execute(StepPlan())
     assert (result.tokens, result.failures) == ({}, {})
