@@ -203,7 +203,8 @@ def _settled(event: Fields) -> tuple[str, str]:
 
 def _delivered(event: Fields) -> tuple[str, str]:
     resumed = f", resumed after {event['resumed_after']}" if event.get("resumed_after", -1) >= 0 else ""
-    return "delivered", f"{event['events']:,} events over {event['transport']} by {event['gateway']}{resumed}"
+    events = count(event["events"], "event")
+    return "delivered", f"{events} over {event['transport']} by {event['gateway']}{resumed}"
 
 
 _WORDS: Mapping[str, Callable[[Fields], tuple[str, str]]] = {

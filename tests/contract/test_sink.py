@@ -266,3 +266,30 @@ def test_an_outage_of_the_server_is_waited_out_and_every_record_is_there_once_af
             assert rows_of(access, tenant_name) == everything_once(running.sent)
     finally:
         server.close()
+
+
+def test_partitions_that_move_between_two_sinks_are_taken_over_without_a_gap_or_a_repeat(
+    profile: BrokerProfile, admin: LogAdmin, producer: EventProducer, tenant_name: str, tmp_path: Path
+) -> None:
+    register(admin, tenant_name)
+    server = ClickHouseDouble(tmp_path)
+    server.start()
+    settings = SinkSettings(
+        profile, ClickHouseServer(server.dsn), load_migrations(), group=f"sink-{tenant_name}", batch_rows=150,
+        batch_seconds=0.05,
+    )  # fmt: skip
+    try:
+        with sink_here(settings), HttpAccess.at(server.dsn) as access, traffic(producer, tenant_name) as running:
+
+            def rows() -> int:
+                return sum(rows for rows, _, _ in rows_of(access, tenant_name).values())
+
+            for _ in range(2):
+                with sink_here(settings):
+                    before = rows()
+                    eventually(lambda: rows() > before + 300, "both are at work", seconds=30)  # noqa: B023
+            running.stop.set()
+            eventually(lambda: rows() >= sum(running.sent.values()), "all rows are there", seconds=30)
+            assert rows_of(access, tenant_name) == everything_once(running.sent)
+    finally:
+        server.close()
