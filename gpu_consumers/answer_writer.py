@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 
 from eventlog.errors import DeliveryFailed, LogBusy
 from eventlog.producer import EventProducer, OnDelivery
@@ -14,6 +15,7 @@ from schemas.ids import partition_of
 from schemas.topics import VALIDATED, tokens_topic
 
 _ROOM_SECONDS = 0.005
+_partition_of = lru_cache(maxsize=4096)(partition_of)  # asked for every record
 Done = Callable[[], None]
 Lost = Callable[[DeliveryFailed], None]
 AnswerEvent = GenerationStarted | TokensGenerated | GenerationFinished | GenerationFailed
@@ -100,7 +102,7 @@ class AnswerWriter:
                     tokens_topic(event.tenant),
                     event,
                     key=event.request_id,
-                    partition=partition_of(event.request_id),
+                    partition=_partition_of(event.request_id),
                     on_delivery=on_delivery,
                 )
         except LogBusy:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import SimpleQueue
 
@@ -62,8 +62,11 @@ class Intake:
         *,
         inbox: SimpleQueue[Message],
         stop: threading.Event,
+        joined: Callable[[], None],
     ) -> None:
+        """`joined` is called whenever the group has given partitions, or there is no tenant to have any."""
         self._settings = settings
+        self._joined = joined
         self._metrics = metrics
         self._inbox = inbox
         self._stop = stop
@@ -85,8 +88,6 @@ class Intake:
         self._finished: dict[str, None] = {}  # the newest of those that were open, oldest first
         self._settled: deque[tuple[HeldPartition, int, str | None]] = deque()  # by other threads
         self._commit_at = 0.0
-        self.joined = threading.Event()
-        """The group has given this worker its first partitions, or there is no tenant to have any."""
 
     # What other threads call.
 
@@ -123,7 +124,7 @@ class Intake:
     def _subscribe(self) -> None:
         wanted = self._wanted_topics
         if not wanted:
-            self.joined.set()
+            self._joined()
         if wanted != self._subscribed:
             self._consumer.subscribe(
                 sorted(wanted), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -262,7 +263,7 @@ class Intake:
         for at in partitions:
             self._partitions[at.topic, at.partition] = HeldPartition(at.topic, at.partition)
         self._metrics.partitions.set(len(self._partitions))
-        self.joined.set()
+        self._joined()
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._settle()

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from queue import SimpleQueue
 
 from prometheus_client import start_http_server
@@ -41,7 +41,7 @@ _STOP_STEP_SECONDS = 0.8
 _STOP_FLUSH_SECONDS = 0.5
 _STOP_LEAVE_SECONDS = 2.0
 _JOIN_SECONDS = 10.0
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.05
 
 log = logging.getLogger("headrace.worker")
 
@@ -82,7 +82,15 @@ class _Running:
         self._producer = EventProducer(
             settings.profile, client_id=settings.worker_id, linger_ms=LINGER_MS, delivery_timeout_ms=0
         )
-        self._intake = Intake(settings, self._producer, metrics, inbox=self._inbox, stop=self._stop_intake)
+        self._joined = asyncio.Event()
+        self._intake = Intake(
+            settings,
+            self._producer,
+            metrics,
+            inbox=self._inbox,
+            stop=self._stop_intake,
+            joined=self._tell_joined(asyncio.get_running_loop()),
+        )
         writer = AnswerWriter(
             self._producer, metrics, stop=self._stop_worker, max_unacknowledged=4 * max(16, settings.slots)
         )
@@ -97,6 +105,13 @@ class _Running:
             stop=self._stop_worker,
         )
 
+    def _tell_joined(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._joined.set)
+
+        return tell
+
     async def until(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
         ended = asyncio.Event()
         worker = ServiceThread("worker", self._worker.run, ended)
@@ -105,9 +120,9 @@ class _Running:
         worker.start()
         intake.start()
         # A part that is ready takes work at once. In a group with more members than partitions nothing may be given.
-        give_up_at = monotonic() + _JOIN_SECONDS
-        while not (self._intake.joined.is_set() or stop.is_set() or ended.is_set() or monotonic() > give_up_at):
-            await asyncio.sleep(_LOOK_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_JOIN_SECONDS):
+                await _first_of(stop, ended, self._joined)
         ready()
         await _first_of(stop, ended)
         await asyncio.to_thread(self._stop, worker, intake)

@@ -74,14 +74,19 @@ class Worker:
         self._unwritten: dict[str, _Active] = {}
 
     def run(self) -> None:
-        """Returns when it is told to stop. Raises EngineFailedError when the engine is unusable: unfinished requests
-        have no terminal event then, and another worker goes on with them."""
+        """Returns when it is told to stop, with the engine closed.
+
+        Raises EngineFailedError when the engine is unusable: unfinished requests have no terminal event then, and
+        another worker goes on with them.
+        """
         try:
             while not self._stop.is_set():
                 self._take_messages()
                 self._turn()
         except WriterStopped:
             log.info("stopped while the log had no room")
+        finally:
+            self._engine.close()
 
     def set_weights(self, weights: dict[str, float]) -> None:
         """Fairness weights of tenants; any thread."""

@@ -17,6 +17,7 @@ from faust.tables.manager import TableManager
 from faust.transport.conductor import Conductor
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
 from faust.types import TP
+from mode.threads import ServiceThread, WorkerThread
 
 from streams.credentials import credentials_of
 from streams.settings import StreamsSettings
@@ -31,10 +32,19 @@ _COMMIT_INTERVAL_S = 0.25
 _HIGHWATER_TIMEOUT_S = 10.0
 
 
+class _DaemonThread(WorkerThread):
+    """Faust's consumer thread must not keep a process alive whose stage has failed while it was being set up."""
+
+    def __init__(self, service: ServiceThread, **settings: Any) -> None:
+        super().__init__(service, **settings)
+        self.daemon = True
+
+
 class _ConsumerThread(AIOKafkaConsumerThread):
     """aiokafka's consumer with short fetches."""
 
     app: StreamsApp
+    Worker = _DaemonThread
 
     def _create_worker_consumer(self, transport: Transport) -> AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
