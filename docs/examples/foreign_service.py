@@ -18,7 +18,29 @@ import fastavro
 from confluent_kafka import Consumer, Producer, TopicPartition
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-PARTITION = 0  # of tokens.<tenant>: where the answer will be written
+
+def header_of(schema: dict[str, Any]) -> bytes:
+    """Marker and CRC-64-AVRO fingerprint; fastavro's hex is in the header's byte order."""
+    return b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
+
+
+class Schemas:
+    """The published events, by name and by the header that their bytes begin with."""
+
+    def __init__(self, folder: str) -> None:
+        schemas = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.avsc"))]
+        self._by_name = {schema["name"]: schema for schema in schemas}
+        self._by_header = {header_of(schema): schema for schema in schemas}
+
+    def encode(self, name: str, event: dict[str, Any]) -> bytes:
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, self._by_name[name], event)
+        return header_of(self._by_name[name]) + body.getvalue()
+
+    def decode(self, value: bytes) -> tuple[str, Any]:
+        """Name and fields. A KeyError is an event that your .avsc files do not know: skip it, or update them."""
+        schema = self._by_header[value[:10]]
+        return schema["name"], fastavro.schemaless_reader(io.BytesIO(value[10:]), schema, None)
 
 
 def new_request_id(partition: int) -> str:
@@ -27,22 +49,10 @@ def new_request_id(partition: int) -> str:
     return str(uuid.UUID(int=value | 0b10 << 62 | secrets.randbits(46) << 16 | partition))
 
 
-def header_of(schema: dict[str, Any]) -> bytes:
-    """Marker and CRC-64-AVRO fingerprint; fastavro's hex is in the header's byte order."""
-    return b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
-
-
-def main(servers: str, tenant: str, model: str, prompt: str, avro: str = "schemas/avro") -> None:
-    schemas = [json.loads(path.read_text()) for path in sorted(Path(avro).glob("*.avsc"))]
-    by_header = {header_of(schema): schema for schema in schemas}
-    by_name = {schema["name"]: schema for schema in schemas}
-
-    answers = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
-    start, end = answers.get_watermark_offsets(TopicPartition(f"tokens.{tenant}", PARTITION), timeout=10)
-    answers.assign([TopicPartition(f"tokens.{tenant}", PARTITION, max(start, end))])
-
-    request_id, now_us = new_request_id(PARTITION), time.time_ns() // 1000
-    request = {
+def submitted(request_id: str, tenant: str, model: str, prompt: str) -> dict[str, Any]:
+    """RequestSubmitted; what is left out takes its default."""
+    now_us = time.time_ns() // 1000
+    return {
         "request_id": request_id,
         "tenant": tenant,
         "at_us": now_us,
@@ -52,34 +62,70 @@ def main(servers: str, tenant: str, model: str, prompt: str, avro: str = "schema
         "messages": [{"role": "user", "content": prompt}],
         "max_output_tokens": 64,
         "temperature": 0.0,
+        "deadline_at_us": now_us + 60_000_000,  # no worker goes on past it
     }
-    body = io.BytesIO()
-    fastavro.schemaless_writer(body, by_name["RequestSubmitted"], request)
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "acks": "all"})
-    producer.produce(
-        f"requests.{tenant}", header_of(by_name["RequestSubmitted"]) + body.getvalue(), key=request_id.encode()
-    )
-    producer.flush(10)
 
-    seen_tokens, seen_chars, attempt = 0, 0, 0
-    while True:
-        message = answers.poll(1.0)
-        if message is None or message.error() or message.key() != request_id.encode():
-            continue
-        value = message.value() or b""
-        schema = by_header[value[:10]]
-        event: Any = fastavro.schemaless_reader(io.BytesIO(value[10:]), schema, None)
-        if event.get("attempt", attempt) < attempt:
-            continue  # a worker that does not know that another one took over
-        attempt = event.get("attempt", attempt)
-        if schema["name"] == "TokensGenerated" and event["index"] <= seen_tokens:
-            print(event["text"][seen_chars - event["text_offset_chars"] :], end="", flush=True)
-            seen_tokens = max(seen_tokens, event["index"] + len(event["token_ids"]))
-            seen_chars = max(seen_chars, event["text_offset_chars"] + len(event["text"]))
-        elif schema["name"] in {"GenerationFinished", "GenerationFailed", "RequestRejected"}:
-            print(f"\n{schema['name']}: {event.get('finish_reason') or event.get('message')}")
-            break
-    answers.close()
+
+class Answer:
+    """The fold of one request's token log: `take` its events in log order; each token counts once."""
+
+    def __init__(self) -> None:
+        self.attempt = self.tokens = self.chars = 0
+        self.admitted = False
+        self.end: str | None = None  # how it ended
+
+    def take(self, name: str, event: Any) -> str:
+        """The text that this event adds."""
+        if name == "RequestAdmitted":
+            self.admitted = True
+        elif name == "RequestRejected":
+            if not self.admitted and not self.attempt:  # else it is a late duplicate
+                self.end = f"{name}: {event['status']} {event['code']}: {event['message']}"
+        elif event["attempt"] >= self.attempt:  # else its worker does not know that another one took over
+            self.attempt = event["attempt"]
+            if name == "GenerationFinished":
+                self.end = f"{name}: {event['finish_reason']}"
+            elif name == "GenerationFailed":
+                self.end = f"{name}: {event['status']} {event['code']}: {event['message']}"
+            elif name == "TokensGenerated":
+                return self._text_of(event)
+        return ""
+
+    def _text_of(self, event: Any) -> str:
+        if event["index"] > self.tokens or event["text_offset_chars"] > self.chars:
+            return ""  # a gap: only a successor can be right
+        text: str = event["text"][self.chars - event["text_offset_chars"] :]
+        self.tokens = max(self.tokens, event["index"] + len(event["token_ids"]))
+        self.chars += len(text)
+        return text
+
+
+def main(servers: str, tenant: str, model: str, prompt: str, avro: str = "schemas/avro") -> None:
+    schemas, topic = Schemas(avro), f"tokens.{tenant}"
+    log = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
+    partitions = len(log.list_topics(topic, timeout=10).topics[topic].partitions)
+    if not partitions:
+        sys.exit(f"there is no tenant {tenant}")
+    partition = secrets.randbelow(partitions)
+
+    # Where the log ends now is before the answer: nothing of it can be missed.
+    start, end = log.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+    log.assign([TopicPartition(topic, partition, max(start, end))])
+
+    request_id = new_request_id(partition)
+    value = schemas.encode("RequestSubmitted", submitted(request_id, tenant, model, prompt))
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    producer.produce(f"requests.{tenant}", value, key=request_id.encode())
+    if producer.flush(10):
+        sys.exit("the broker did not acknowledge the request; it may still have it")
+
+    answer = Answer()
+    while answer.end is None:
+        message = log.poll(1.0)
+        if message is not None and not message.error() and message.key() == request_id.encode():
+            print(answer.take(*schemas.decode(message.value() or b"")), end="", flush=True)
+    print(f"\n{answer.end}")
+    log.close()
 
 
 if __name__ == "__main__":
