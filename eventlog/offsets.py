@@ -50,3 +50,7 @@ class OffsetTracker:
             return None
         self._committed = watermark
         return watermark
+
+    def commit_failed(self) -> None:
+        """The broker refused what `to_commit` gave (in the middle of a rebalance, say): give it again."""
+        self._committed = None

@@ -77,6 +77,7 @@ class Intake:
                 # A new tenant or a new worker must not take the other partitions' running requests away.
                 "partition.assignment.strategy": "cooperative-sticky",
                 "enable.partition.eof": True,
+                "on_commit": self._committed,
             }
         )
         self._lookahead = Lookahead(settings.profile, client_id=settings.worker_id)
@@ -248,14 +249,22 @@ class Intake:
             self._commit(offsets, wait=False)
 
     def _commit(self, offsets: list[TopicPartition], *, wait: bool) -> None:
-        """A commit that fails is no harm: what it covers is read again, and found to be finished."""
+        """A last commit that fails is no harm: what it covers is read again, and found to be finished."""
         try:
             if wait:
                 self._consumer.commit(offsets=offsets, asynchronous=False)
             else:
                 self._consumer.commit(offsets=offsets)
         except KafkaException as error:
-            log.info("offsets were not committed: %s", error.args[0])
+            self._committed(error.args[0], offsets)
+
+    def _committed(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        """Called within poll. Without a second try, a worker with nothing more to do would never commit its last."""
+        for at in offsets:
+            partition = self._partitions.get((at.topic, at.partition))
+            if partition is not None and (at.error or error) is not None:
+                log.info("%s/%s: offset %s was not committed: %s", at.topic, at.partition, at.offset, at.error or error)
+                partition.tracker.commit_failed()
 
     # The group. Called within poll and close, on this thread.
 

@@ -41,6 +41,16 @@ class OffsetTrackerMachine(RuleBasedStateMachine):
         assert self.tracker.to_commit() is None, "nothing moved in between"
         assert (self.commits[-1] if self.commits else None) == self.tracker.watermark
 
+    @precondition(lambda self: self.commits)
+    @rule()
+    def a_commit_is_refused_and_given_again(self) -> None:
+        self.tracker.commit_failed()
+        self.commits.pop()
+        again = self.tracker.to_commit()
+        assert again == self.tracker.watermark
+        assert again is not None
+        self.commits.append(again)
+
     @invariant()
     def nothing_unfinished_is_below_the_watermark_and_nothing_finished_waits_behind_it(self) -> None:
         open_offsets = [offset for offset in self.taken if offset not in self.finished]
