@@ -83,7 +83,7 @@ def decode(data: bytes) -> Event:
         for name, convert in schema.from_avro:
             record[name] = convert(record[name])
     except Exception as error:  # corrupt bytes surface as any of a dozen types
-        raise UndecodableEvent(f"corrupt {schema.event_type.__name__}: {error or type(error).__name__}") from error
+        raise UndecodableEvent(f"corrupt {schema.event_type.__name__}: {str(error) or type(error).__name__}") from error
     if body.tell() != len(data):
         raise UndecodableEvent(f"{len(data) - body.tell()} bytes left over after a {schema.event_type.__name__}")
     event = object.__new__(schema.event_type)

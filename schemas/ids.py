@@ -13,7 +13,7 @@ from schemas.errors import InvalidName
 
 MAX_PARTITION = 0xFFFF
 RANDOM_BITS = 58  # 12 behind the version, 46 behind the variant
-_RESPONSE_ID = re.compile(r"(?:resp_|chatcmpl-)([0-9a-f]{32})")
+_RESPONSE_ID = re.compile(r"(?:resp_|chatcmpl-|cmpl-)([0-9a-f]{32})")
 
 
 def new_request_id(*, now_ms: int, partition: int, entropy: int) -> str:

@@ -166,7 +166,11 @@ class Stage:
         return found
 
     def events(self, topic: str, partitions: Iterable[int]) -> list[Event]:
-        return [record.event() for record in self._reader.read_to_end({(topic, p): 0 for p in partitions})]
+        found = []
+        for record in self._reader.read_to_end({(topic, p): 0 for p in partitions}):
+            if record.headers:  # tests share `validated`, and some put bytes there that are no event
+                found.append(record.event())
+        return found
 
     def ends(self, tenant: str) -> list[int]:
         """How many records each partition of the tenant's work topic holds."""

@@ -98,7 +98,8 @@ def test_an_id_gives_back_its_time_and_partition(now_ms: int, partition: int, en
     assert partition_of(request_id) == partition
     assert created_ms_of(request_id) == now_ms
     assert request_id_of(response_id_of(request_id)) == request_id
-    assert request_id_of(response_id_of(request_id, "chatcmpl-")) == request_id
+    for prefix in ("chatcmpl-", "cmpl-"):
+        assert request_id_of(response_id_of(request_id, prefix)) == request_id
     assert request_id_of(request_id) == request_id
 
 
