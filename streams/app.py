@@ -56,6 +56,17 @@ class _ConsumerThread(AIOKafkaConsumerThread):
         await super().on_start()
         self._ensure_consumer()._fetcher._prefetch_backoff = _PREFETCH_BACKOFF_S
 
+    def highwater(self, tp: TP) -> int:
+        """End of a partition for Faust's monitor, asked with each record: also with those that a fetch had brought
+        when a rebalance took their partition away. aiokafka asserts then, and Faust would end over a statistic.
+
+        The record itself does no harm: whoever has the partition now decides it again, and decisions are idempotent.
+        """
+        try:
+            return int(super().highwater(tp) or 0)
+        except AssertionError:
+            return 0
+
     async def _highwaters(self, partitions: list[TP]) -> Mapping[TP, int]:
         """Ends of changelogs, to which recovery reads.
 
