@@ -14,6 +14,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import get_args
 
@@ -26,8 +27,9 @@ from schemas.events import TokenLogEvent
 
 HANDED_OVER = 4
 POLL_SECONDS = 0.02  # also how late a command may be heard
-FETCH_WAIT_MS = 50
+FETCH_WAIT_MS = 20  # a partition that is new waits for up to three of them, and meanwhile so do the others
 _ANSWER_SECONDS = 2.0
+_LEADER_SECONDS = 0.2
 _TRIES = 2  # a topic that was just made may have no leader yet
 _TOKEN_LOG_EVENTS = get_args(TokenLogEvent)
 
@@ -132,6 +134,7 @@ class LogTail:
                 reader.unassign(*command.position)
                 continue
             if command.position not in reader.assigned:
+                _learn_leader(reader, command.position)
                 reader.assign(*command.position, command.offset)
             self._call(_resolve, command.answer, reader.assigned[command.position])
 
@@ -189,6 +192,15 @@ class LogEnds:
         self._closed.set()
         with self._lock:
             self._reader.close()
+
+
+def _learn_leader(reader: LogReader, position: Position) -> None:
+    """Ask this client too before it reads: left alone it finds a new partition's leader on a timer, a second later.
+
+    LogEnds has just had the same answer, so this one comes at once; if not, the timer has to do.
+    """
+    with suppress(LogUnreachable):
+        reader.bounds(*position, _LEADER_SECONDS)
 
 
 def _resolve(answer: asyncio.Future[int], offset: int) -> None:
