@@ -10,7 +10,8 @@ import asyncio
 import secrets
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from eventlog.clock import monotonic, now_ms, now_us
@@ -69,20 +70,18 @@ class Responses:
         if len(self._open) >= self._settings.max_open_responses:
             raise Overloaded("this gateway has no room for another response", retry_after_ms=RETRY_AFTER_MS)
         position = self._partition_for(tenant)
-        following = self._following.get(position)
-        if following is None or not following.positioned:
-            await self._follow(position)
-        else:
-            following.idle_since = monotonic()
-        request_id = new_request_id(
-            now_ms=now_ms(), partition=position[1], entropy=secrets.randbits(RANDOM_BITS)
-        )  # fmt: skip
-        submitted = request.submitted(
-            request_id=request_id, tenant=tenant, at_us=now_us(), received_at_us=received_at_us,
-            deadline_at_us=deadline_at_us,
-        )  # fmt: skip
-        response = OpenResponse(ResponseStream(submitted), tenant, monotonic())
-        self._add(request_id, response)
+        with self._holding(position) as following:
+            if not following.positioned:
+                await self._follow(position)
+            request_id = new_request_id(
+                now_ms=now_ms(), partition=position[1], entropy=secrets.randbits(RANDOM_BITS)
+            )  # fmt: skip
+            submitted = request.submitted(
+                request_id=request_id, tenant=tenant, at_us=now_us(), received_at_us=received_at_us,
+                deadline_at_us=deadline_at_us,
+            )  # fmt: skip
+            response = OpenResponse(ResponseStream(submitted), tenant, monotonic())
+            self._add(request_id, response)
         try:
             await self._write(submitted)
         except BaseException:
@@ -155,9 +154,20 @@ class Responses:
         number = zlib.crc32(f"{self._settings.gateway_id}/{tenant}".encode()) % self._settings.topics.tokens
         return tokens_topic(tenant), number
 
-    async def _follow(self, position: Position) -> int:
+    @contextmanager
+    def _holding(self, position: Position) -> Iterator[_Following]:
+        """The sweep lets this partition be: someone is about to have a response there."""
         following = self._following.setdefault(position, _Following())
-        following.idle_since = monotonic()
+        following.responses += 1
+        try:
+            yield following
+        finally:
+            following.responses -= 1
+            following.idle_since = monotonic()
+
+    async def _follow(self, position: Position) -> int:
+        """For those who hold it."""
+        following = self._following[position]
         try:
             async with asyncio.timeout(self._settings.accept_seconds):
                 offset = await self.tail.follow(position)
@@ -193,29 +203,31 @@ class Responses:
 
     async def _join(self, tenant: str, request_id: str) -> OpenResponse | None:
         """Read a response back and follow it on, without a gap. None if the tenant has no such request."""
-        try:
-            async with self._backfills:
-                request = await asyncio.to_thread(self._backfill.find_request, tenant, request_id)
-                if request is None:
-                    return None
-                self._overtaken[request_id] = []
-                self.tail.watch(request_id)
-                until = await self._follow((tokens_topic(tenant), partition_of(request_id)))
-                events = await asyncio.to_thread(self._backfill.token_log, tenant, request_id, until)
-        except EventLogError as error:
-            self._forget(request_id)
-            raise self._unreachable(error) from error
-        except BaseException:
-            self._forget(request_id)
-            raise
-        # From here to the end nothing is awaited, so that no live event can slip in between.
-        response = OpenResponse(ResponseStream(request), tenant, monotonic(), submitted=True)
-        for event in (*events, *self._overtaken.pop(request_id)):
-            response.stream.apply(event)
-        self._add(request_id, response)
-        if response.stream.finished:
-            self._finish(request_id, counted=False)
-        return response
+        position = (tokens_topic(tenant), partition_of(request_id))
+        with self._holding(position):
+            try:
+                async with self._backfills:
+                    request = await asyncio.to_thread(self._backfill.find_request, tenant, request_id)
+                    if request is None:
+                        return None
+                    self._overtaken[request_id] = []
+                    self.tail.watch(request_id)
+                    until = await self._follow(position)
+                    events = await asyncio.to_thread(self._backfill.token_log, tenant, request_id, until)
+            except EventLogError as error:
+                self._forget(request_id)
+                raise self._unreachable(error) from error
+            except BaseException:
+                self._forget(request_id)
+                raise
+            # From here to the end nothing is awaited, so that no live event can slip in between.
+            response = OpenResponse(ResponseStream(request), tenant, monotonic(), submitted=True)
+            for event in (*events, *self._overtaken.pop(request_id)):
+                response.stream.apply(event)
+            self._add(request_id, response)
+            if response.stream.finished:
+                self._finish(request_id, counted=False)
+            return response
 
     def _forget(self, request_id: str) -> None:
         self._overtaken.pop(request_id, None)
