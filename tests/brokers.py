@@ -1,4 +1,4 @@
-"""Brokers for tests: one for the whole run, the first of these that there is.
+"""Brokers for tests: one for each file of tests, the first of these that there is.
 
 1. HEADRACE_TEST_KAFKA=host:port: one that runs already
 2. a Docker engine: Apache Kafka in a container (testcontainers)

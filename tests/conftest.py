@@ -26,9 +26,11 @@ def _uses_a_broker(item: pytest.Item) -> bool:
     return item.get_closest_marker("integration") is not None or "broker" in getattr(item, "fixturenames", ())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for the whole run (tests/brokers.py says which); tests share it and use tenants of their own."""
+    """A broker for each file of tests (tests/brokers.py says which): what serves every tenant that its broker knows
+    must not serve the half-made ones of other files. Within a file, tests share it and use tenants of their own.
+    """
     try:
         with running_broker(tmp_path_factory.mktemp("broker")) as running:
             yield running
