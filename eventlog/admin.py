@@ -78,8 +78,7 @@ class LogAdmin:
         """Make the deployment's work topics for every tenant, then the record. Raises InvalidName."""
         split_model_version(event.model_version)
         check_deployment(event.deployment)
-        for tenant in registry.tenants:
-            self.ensure(self._topics.of_tenant(tenant, {event.deployment}))
+        self.ensure(spec for tenant in registry.tenants for spec in self._topics.of_tenant(tenant, {event.deployment}))
         self._write(CONTROL_MODELS, event, event.model_version)
 
     def set_routes(self, routes: tuple[Route, ...], registry: Registry, *, now_us: int, reason: str) -> None:

@@ -16,8 +16,6 @@ T = TypeVar("T")
 Parser = Callable[[str], T]
 
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +68,6 @@ def number(low: float, high: float) -> Parser[float]:
         return parsed
 
     return parse
-
-
-def switch(value: str) -> bool:
-    if value.lower() in _TRUE:
-        return True
-    if value.lower() in _FALSE:
-        return False
-    raise ValueError("it must be 1, true, yes or on, or 0, false, no or off")
 
 
 def one_of(*choices: str) -> Parser[str]:

@@ -22,17 +22,6 @@ from models.errors import CacheUnusableError, DiskFullError
 _MANIFEST: Final = "manifest.json"
 
 
-def default_cache_dir(environment: Mapping[str, str]) -> Path:
-    """Where models are cached: `headrace/models` under XDG_CACHE_HOME, else under `~/.cache`.
-
-    A relative XDG_CACHE_HOME is ignored, as the XDG base directory specification asks.
-    """
-    base = Path(environment.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():
-        base = Path(environment["HOME"]) / ".cache" if environment.get("HOME") else Path.home() / ".cache"
-    return base / "headrace" / "models"
-
-
 def is_complete(directory: Path, identity: Mapping[str, str]) -> bool:
     """True if `directory` was made by `make_once` for `identity` and its files still have their sizes."""
     try:

@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, TopicPartition
 from eventlog.admin import LogAdmin
 from eventlog.clock import monotonic, now_ms, now_us
 from eventlog.producer import EventProducer
-from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
 from eventlog.registry import Registry
 from gpu_consumers import service
@@ -61,7 +60,7 @@ class Stage:
     """Use `settings()` to start workers on it."""
 
     def __init__(self, broker: Broker) -> None:
-        self.profile = BrokerProfile(broker.bootstrap_servers, "kafka" if broker.is_real else "embedded")
+        self.profile = broker.profile
         self.deployment = f"d-{secrets.token_hex(4)}"
         self.tenants: list[str] = []
         self._admin = LogAdmin(self.profile, TOPICS)

@@ -47,7 +47,7 @@ def run() -> list[BenchRow]:
     values = _values()
     ours, baseline = [], []
     with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder)) as broker:
-        profile = BrokerProfile(broker.bootstrap_servers, "kafka" if broker.is_real else "embedded")
+        profile = broker.profile
         _fill(profile, values)
         for number in range(ROUNDS):
             ours.append(RECORDS / _sink_seconds(profile, Path(folder) / f"ours-{number}", f"sink-{number}"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator
 
 import pytest
 
@@ -29,28 +28,9 @@ from schemas.events import (
     TenantRegistered,
 )
 from schemas.topics import Topics, dead_letters_topic, requests_topic, work_topic
-from tests.brokers import Broker
 from tests.timing import eventually
 
 TOPICS = Topics()
-
-
-@pytest.fixture
-def profile(broker: Broker) -> BrokerProfile:
-    return BrokerProfile(broker.bootstrap_servers, "kafka" if broker.is_real else "embedded")
-
-
-@pytest.fixture
-def admin(profile: BrokerProfile) -> Iterator[LogAdmin]:
-    with LogAdmin(profile, TOPICS) as admin:
-        admin.create_shared_topics()
-        yield admin
-
-
-@pytest.fixture
-def producer(profile: BrokerProfile) -> Iterator[EventProducer]:
-    with EventProducer(profile, client_id="test") as producer:
-        yield producer
 
 
 def tenant(name: str) -> TenantRegistered:

@@ -50,7 +50,7 @@ MESSAGES: Any = [{"role": "user", "content": "one two three"}]
 
 @pytest.fixture(scope="module")
 def here(broker: Broker) -> Iterator[World]:
-    profile = BrokerProfile(broker.bootstrap_servers, "kafka" if broker.is_real else "embedded")
+    profile = broker.profile
     register_model(profile)
     with world(profile) as made:
         yield made

@@ -31,30 +31,11 @@ from schemas.topics import Topics, requests_topic, tokens_topic, work_topic
 from streams.sink.clickhouse import ClickHouseServer, EmbeddedClickHouse
 from streams.sink.service import run
 from streams.sink.settings import SinkSettings
-from tests.brokers import Broker
 from tests.clickhouse_server import ClickHouseDouble
 from tests.request_story import DEPLOYMENT, Story
 from tests.timing import eventually, within
 
 TOPICS = Topics()
-
-
-@pytest.fixture
-def profile(broker: Broker) -> BrokerProfile:
-    return BrokerProfile(broker.bootstrap_servers, "kafka" if broker.is_real else "embedded")
-
-
-@pytest.fixture
-def admin(profile: BrokerProfile) -> Iterator[LogAdmin]:
-    with LogAdmin(profile, TOPICS) as admin:
-        admin.create_shared_topics()
-        yield admin
-
-
-@pytest.fixture
-def producer(profile: BrokerProfile) -> Iterator[EventProducer]:
-    with EventProducer(profile, client_id="test") as producer:
-        yield producer
 
 
 def register(admin: LogAdmin, tenant: str) -> None:

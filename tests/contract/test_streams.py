@@ -67,11 +67,6 @@ MODEL = ModelRegistered(
 
 
 @pytest.fixture(scope="module")
-def profile(broker: Broker) -> BrokerProfile:
-    return BrokerProfile(broker.bootstrap_servers, "kafka" if broker.is_real else "embedded")
-
-
-@pytest.fixture(scope="module")
 def log(profile: BrokerProfile) -> Iterator[Log]:
     with LogAdmin(profile, TOPICS) as admin, EventProducer(profile, client_id="test") as producer:
         admin.create_shared_topics()

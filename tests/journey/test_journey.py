@@ -106,7 +106,7 @@ def system(broker: Broker, tmp_path_factory: pytest.TempPathFactory, model: Path
 
 @pytest.mark.timeout(240)
 async def test_64_requests_of_3_tenants_over_every_transport(broker: Broker, system: System, model: Path) -> None:
-    profile = BrokerProfile(broker.bootstrap_servers, "kafka" if broker.is_real else "embedded")
+    profile = broker.profile
     keys = {f"{name}-{random.SystemRandom().randrange(10**9)}": "" for name in TENANTS}
     for tenant in keys:
         keys[tenant] = await asyncio.to_thread(system.add_tenant, tenant)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from models.cache import default_cache_dir, is_complete, make_once
+from models.cache import is_complete, make_once
 from models.errors import CacheUnusableError, DiskFullError
 from tests.timing import within
 
@@ -154,16 +154,3 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(CacheUnusableError, match="file"):
         Maker().ensure(tmp_path / "file" / "model")
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({"XDG_CACHE_HOME": "/var/xdg", "HOME": "/home/ada"}, "/var/xdg/headrace/models"),
-        ({"HOME": "/home/ada"}, "/home/ada/.cache/headrace/models"),
-        ({"XDG_CACHE_HOME": "relative", "HOME": "/home/ada"}, "/home/ada/.cache/headrace/models"),
-        ({}, str(Path.home() / ".cache/headrace/models")),
-    ],
-)
-def test_the_cache_is_where_the_xdg_specification_puts_it(environment: dict[str, str], expected: str) -> None:
-    assert default_cache_dir(environment) == Path(expected)

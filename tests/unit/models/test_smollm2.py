@@ -14,7 +14,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from models.cache import default_cache_dir, is_complete
+from infra.settings import load_settings
+from models.cache import is_complete
 from models.chat import ChatMessage
 from models.children import EXIT_DISK_FULL
 from models.errors import DiskFullError, ModelConversionError, ModelUnavailableError, PipMissingError
@@ -101,7 +102,7 @@ def assert_same_prompts(directory: Path) -> None:
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
 
 
-CACHED = Path(os.environ.get("HEADRACE_CACHE_DIR", default_cache_dir(os.environ))) / DIRECTORY_NAME
+CACHED = load_settings()[0].cache_dir / DIRECTORY_NAME
 
 
 @pytest.mark.skipif(not (CACHED / "manifest.json").exists(), reason="SmolLM2 is not cached: `make demo` caches it")
