@@ -69,7 +69,8 @@ def prepared(settings: Settings, ensure_smollm2: Callable[[Path], Path]) -> Iter
     with directory.held():
         plan = make_plan(settings, directory, ensure_smollm2)
         if plan.broker.kind is BrokerKind.EXTERNAL:
-            wait_until_broker_answers(plan.broker.bootstrap_servers, _EXTERNAL_BROKER_SECONDS)
+            profile = broker_profile(plan.settings)
+            wait_until_broker_answers(profile.bootstrap_servers, _EXTERNAL_BROKER_SECONDS, security=profile.security)
             plan.seed()
         directory.announce(plan.running)
         yield plan

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 
 from infra.errors import BrokerUnreachable
 from infra.runtime.command import Command
@@ -83,11 +84,15 @@ def prepare_broker(choice: BrokerChoice, directory: Path) -> BrokerLaunch:
 
 
 def wait_until_broker_answers(
-    bootstrap_servers: str, timeout_seconds: float, give_up: Callable[[], bool] = lambda: False
+    bootstrap_servers: str,
+    timeout_seconds: float,
+    give_up: Callable[[], bool] = lambda: False,
+    security: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Return as soon as a metadata request is answered. Blocks; call it from a thread of an async program.
 
-    `give_up` is asked twice a second (has the process ended? does the caller stop?). Raises BrokerUnreachable.
+    `give_up` is asked twice a second (has the process ended? does the caller stop?). `security`: librdkafka's settings
+    for a broker that wants TLS or a password. Raises BrokerUnreachable.
     """
     from confluent_kafka import KafkaException  # costs 50 ms, and `headrace --help` needs none of it
     from confluent_kafka.admin import AdminClient
@@ -98,6 +103,7 @@ def wait_until_broker_answers(
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 200,
             "log_level": 0,  # refused connections are what waiting looks like
+            **security,
         }
     )
     deadline = time.monotonic() + timeout_seconds

@@ -94,22 +94,29 @@ def decoded(value: bytes) -> Event | ContractError:
 
 def add_tokens(rows: TokenRows, origin: Origin, event: TokensGenerated) -> None:
     rows.append(
-        origin, event.tenant, event.request_id, event.attempt, event.index, len(event.token_ids), event.token_ids,
-        event.text_offset_chars, event.text, event.at_us,
+        origin, _tenant(origin, event.tenant), event.request_id, event.attempt, event.index, len(event.token_ids),
+        event.token_ids, event.text_offset_chars, event.text, event.at_us,
     )  # fmt: skip
 
 
 def add_event(rows: EventRows, origin: Origin, event: Event) -> None:
     fields = event.__dict__
     rows.append(
-        origin, type(event).__name__, fields.get("tenant") or tenant_of(origin.partition.topic) or "",
+        origin, type(event).__name__, _tenant(origin, fields.get("tenant")),
         fields.get("request_id", ""), event.at_us, payload_of(event), "",
     )  # fmt: skip
 
 
 def add_undecodable(rows: EventRows, origin: Origin, value: bytes, error: ContractError, timestamp_ms: int) -> None:
     at_us = max(timestamp_ms * 1000, _NO_TIME_US)
-    rows.append(origin, "", tenant_of(origin.partition.topic) or "", "", at_us, value, error.code if value else "")
+    rows.append(origin, "", _tenant(origin, None), "", at_us, value, error.code if value else "")
+
+
+def _tenant(origin: Origin, named: str | None) -> str:
+    """The tenant whose topic it is; only in shared topics the one that the event names. A broker's ACLs say who may
+    write to a tenant's topic, and nobody can write himself into another tenant's figures.
+    """
+    return tenant_of(origin.partition.topic) or named or ""
 
 
 def payload_of(event: Event) -> bytes:

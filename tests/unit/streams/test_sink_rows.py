@@ -62,6 +62,17 @@ def test_any_other_event_keeps_all_of_its_fields_as_json() -> None:
     assert fields["messages"] == [{"role": "user", "content": "Hi"}]
 
 
+def test_an_event_in_a_tenants_topic_is_that_tenants_whatever_it_names() -> None:
+    _, event = STORY.submitted()
+    assert event_row(Partition("log", "requests.mallory", 0), event)["tenant"] == "mallory"
+    assert event_row(Partition("log", "validated", 0), event)["tenant"] == "acme"
+    _, tokens = STORY.tokens(at=10_000, index=3)
+    assert isinstance(tokens, TokensGenerated)
+    rows = TokenRows()
+    add_tokens(rows, Origin(Partition("log", "tokens.mallory", 0), 7), tokens)
+    assert as_dict(rows)["tenant"] == "mallory"
+
+
 def test_bytes_of_a_dead_letter_stand_in_its_payload_in_base64_and_its_tenant_comes_from_the_topic() -> None:
     letter = DeadLettered(
         at_us=5, consumer="validate", reason="undecodable", message="no header", origin_topic="requests.acme",
