@@ -43,7 +43,7 @@ from tests.contract.gateway_world import (
     world,
 )
 from tests.gateway_events import admitted, failed, finished, rejected, started, submitted, tokens
-from tests.timing import within
+from tests.timing import eventually, within
 
 MESSAGES: Any = [{"role": "user", "content": "one two three"}]
 
@@ -474,6 +474,11 @@ async def test_a_slow_client_is_closed_with_its_cursor_and_a_fast_one_goes_on(he
             heard = [(await hear(slow))["sequence_number"]]
             gate.set()
             whole = await hear_until(fast, "response.completed")
+            # From there on, reading helps it no more.
+            given_up = "headrace:slow_clients_closed_total 1.0"
+            await asyncio.to_thread(
+                eventually, lambda: given_up in httpx.get(f"{gateway.http}/metrics").text, "it is given up on", 20
+            )
             events, code, reason = await hear_until_closed(slow)
             heard += numbers(events)
             assert code == 3008
