@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed-by-make
 # The versions that the code supports, the tested one first.
 PYTHONS := python3.11 python3.12 python3.13 python3 python
 
-.PHONY: help setup demo test test-integration lint types bench fmt freeze
+.PHONY: help setup demo test test-integration test-js lint types bench fmt freeze
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,12 @@ test: $(STAMP) ## the whole suite, on the embedded broker; ARGS="-k name" picks 
 
 test-integration: $(STAMP) ## every test that uses a broker, on a real one: HEADRACE_TEST_KAFKA, Docker, or KAFKA_HOME
 	@HEADRACE_TEST_BROKER=real $(BIN)/python -m pytest $(ARGS)
+
+test-js: ## the JavaScript client: types, build, tests; Node 20+ (skipped without it, unless HEADRACE_REQUIRE_JS=1)
+	@if ! command -v npm >/dev/null; then \
+	  echo "test-js: skipped, there is no npm here: install Node 20 or newer" >&2; [ "$$HEADRACE_REQUIRE_JS" != 1 ]; exit; fi; \
+	cd clients/js && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --no-audit --no-fund; } && \
+	HEADRACE_PYTHON="$${HEADRACE_PYTHON:-$(abspath $(BIN))/python}" npm test
 
 lint: $(STAMP) ## style, import order, forbidden calls, and the arrows between the folders
 	@$(BIN)/ruff check .
