@@ -20,8 +20,10 @@ def dead_letter(record: Record, error: ContractError, *, consumer: str, now_us: 
         origin_partition=record.partition,
         origin_offset=record.offset,
         schema_fingerprint=error.fingerprint if isinstance(error, UnknownSchema) else None,
+        schema_id=error.schema_id if isinstance(error, UnknownSchema) else None,
         key=record.key,
         value=record.value,
+        headers=dict(record.headers),
     )
 
 

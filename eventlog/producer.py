@@ -17,9 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eventlog.errors import DeliveryFailed, LogBusy
 from eventlog.profile import BrokerProfile
-from eventlog.record import headers_of
-from schemas.codec import encode
 from schemas.events import Event
+from schemas.headers import headers_of
 
 OnDelivery = Callable[[DeliveryFailed | None], None]
 
@@ -34,6 +33,8 @@ class EventProducer:
         self._producer = Producer(
             profile.producer(client_id, linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms)
         )
+        self._codec = profile.codec
+        self._source = f"/headrace/{client_id}"
         self._closed = threading.Event()
         self._wakers: dict[asyncio.AbstractEventLoop, _LoopWaker] = {}
         self._thread = threading.Thread(target=self._take_acknowledgements, name=f"{client_id}-acks", daemon=True)
@@ -47,15 +48,23 @@ class EventProducer:
         key: str,
         partition: int | None = None,
         on_delivery: OnDelivery | None = None,
+        traceparent: bytes | None = None,
     ) -> None:
         """Put the event on its way; `on_delivery` is called on the acknowledgement thread, with None or the failure.
 
-        partition: explicit, or by the key's hash. Raises LogBusy (nothing was sent) and UnencodableEvent.
+        partition: explicit, or by the key's hash.
+        traceparent: of the record that this event follows from.
+
+        Raises LogBusy (nothing was sent) and UnencodableEvent.
         """
         self.send_bytes(
-            topic, encode(event), key=key.encode(), headers=headers_of(event), partition=partition,
+            topic,
+            self._codec.encode(event),
+            key=key.encode(),
+            headers=headers_of(event, source=self._source, traceparent=traceparent),
+            partition=partition,
             on_delivery=on_delivery,
-        )  # fmt: skip
+        )
 
     def send_bytes(
         self,
@@ -87,13 +96,16 @@ class EventProducer:
         except KafkaException as error:
             raise DeliveryFailed(f"{topic}: {error.args[0]}") from error
 
-    async def deliver(self, topic: str, event: Event, *, key: str, partition: int | None = None) -> None:
+    async def deliver(
+        self, topic: str, event: Event, *, key: str, partition: int | None = None, traceparent: bytes | None = None
+    ) -> None:
         """Send and wait for the broker's acknowledgement. Raises LogBusy and DeliveryFailed."""
         loop = asyncio.get_running_loop()
         waker = self._wakers.setdefault(loop, _LoopWaker(loop))
         future: asyncio.Future[None] = loop.create_future()
         self.send(
-            topic, event, key=key, partition=partition, on_delivery=lambda failure: waker.resolve(future, failure)
+            topic, event, key=key, partition=partition, traceparent=traceparent,
+            on_delivery=lambda failure: waker.resolve(future, failure),
         )  # fmt: skip
         await future
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from schemas.codec import SINGLE_OBJECT, Codec
+
 BrokerKind = Literal["kafka", "embedded"]
 
 
@@ -18,12 +20,14 @@ class BrokerProfile:
     log_id: names this log's offsets: the cluster id on Apache Kafka (asked when empty), one id for each start of the
         embedded broker, whose offsets begin again at 0 every time.
     security: further librdkafka settings (security.protocol, sasl.*, ssl.*).
+    codec: how events are written here, and what is known of schemas that others write with. One for each process.
     """
 
     bootstrap_servers: str
     kind: BrokerKind = "kafka"
     log_id: str = ""
     security: Mapping[str, str] = field(default_factory=dict)
+    codec: Codec = field(default=SINGLE_OBJECT, compare=False, repr=False)
 
     def client(self, client_id: str) -> dict[str, Any]:
         """What every client shares."""

@@ -90,7 +90,7 @@ class LogReader:
             position = _position(message)
             error = message.error()
             if error is None:
-                record = Record.of(message)
+                record = Record.of(message, self._profile.codec)
                 records.append(record)
                 if position in self._assigned:
                     self._assigned[position] = record.offset + 1

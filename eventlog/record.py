@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from confluent_kafka import Message as KafkaMessage
 
-from schemas.codec import decode
+from schemas.codec import SINGLE_OBJECT, Codec
 from schemas.events import Event
-
-Headers = list[tuple[str, bytes]]
+from schemas.headers import TRACEPARENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +24,22 @@ class Record:
     key: bytes | None
     value: bytes
     headers: Sequence[tuple[str, bytes]]
+    codec: Codec = field(default=SINGLE_OBJECT, compare=False, repr=False)
 
     def event(self) -> Event:
         """The event in it. Raises ContractError (UndecodableEvent, UnknownSchema)."""
-        return decode(self.value)
+        return self.codec.decode(self.value)
 
     def header(self, name: str) -> bytes | None:
         return next((value for key, value in self.headers if key == name), None)
 
+    @property
+    def traceparent(self) -> bytes | None:
+        """The trace that it belongs to, to be handed on to what follows from it."""
+        return self.header(TRACEPARENT)
+
     @classmethod
-    def of(cls, message: KafkaMessage) -> Record:
+    def of(cls, message: KafkaMessage, codec: Codec) -> Record:
         """A consumed message (one without an error)."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         assert topic is not None
@@ -49,17 +54,8 @@ class Record:
             key=_bytes(message.key()),
             value=_bytes(message.value()) or b"",
             headers=[(name, _bytes(value) or b"") for name, value in headers],
+            codec=codec,
         )
-
-
-def headers_of(event: Event) -> Headers:
-    """Headers by which a reader can pick records without decoding them."""
-    headers: Headers = [("ce_type", b"headrace.v1." + type(event).__name__.encode())]
-    for name in ("request_id", "tenant"):
-        value = getattr(event, name, None)
-        if value is not None:
-            headers.append((name, value.encode()))
-    return headers
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from schemas.api_keys import hash_api_key, key_id_of
 from schemas.events import (
+    AdapterRegistered,
     ApiKeyIssued,
     ApiKeyRevoked,
     ControlEvent,
     ModelRegistered,
     Route,
     RouteTableChanged,
+    SchemaRegistered,
     TenantRegistered,
 )
 
@@ -24,14 +26,17 @@ from schemas.events import (
 class Registry:
     """What is known of tenants and models at one moment.
 
-    tenants by name; keys by key id; models by pinned version (`name@version`); routes by alias.
+    tenants by name; keys by key id; models and adapters by pinned version (`name@version`); routes by alias;
+    schemas by their id in the schema registry.
     """
 
     tenants: Mapping[str, TenantRegistered] = field(default_factory=dict)
     keys: Mapping[str, ApiKeyIssued] = field(default_factory=dict)
     models: Mapping[str, ModelRegistered] = field(default_factory=dict)
+    adapters: Mapping[str, AdapterRegistered] = field(default_factory=dict)
     routes: Mapping[str, Route] = field(default_factory=dict)
     routes_revision: int = 0
+    schemas: Mapping[int, SchemaRegistered] = field(default_factory=dict)
 
     def apply(self, event: ControlEvent) -> Registry:
         """The registry after this event; an older route table than the one at hand changes nothing."""
@@ -44,6 +49,10 @@ class Registry:
                 return replace(self, keys={k: v for k, v in self.keys.items() if k != event.key_id})
             case ModelRegistered():
                 return replace(self, models={**self.models, event.model_version: event})
+            case AdapterRegistered():
+                return replace(self, adapters={**self.adapters, event.adapter: event})
+            case SchemaRegistered():
+                return replace(self, schemas={**self.schemas, event.schema_id: event})
             case RouteTableChanged():
                 if event.revision < self.routes_revision:
                     return self

@@ -11,7 +11,7 @@ from eventlog.reader import LogReader, Position
 from eventlog.record import Record
 from eventlog.registry import Registry
 from schemas.errors import ContractError
-from schemas.events import ControlEvent
+from schemas.events import ControlEvent, SchemaRegistered
 from schemas.topics import CONTROL_KINDS
 
 Listener = Callable[[Registry], None]
@@ -20,7 +20,8 @@ Listener = Callable[[Registry], None]
 class RegistryReader:
     """A thread that follows the control topics. `registry` is always a consistent value; listeners hear of changes.
 
-    Listeners are called on the reader's thread, once with the first whole registry and then after each batch.
+    The profile's codec learns the ids of schemas from it. Listeners are called on the reader's thread, once with the
+    first whole registry and then after each batch.
     """
 
     def __init__(self, profile: BrokerProfile, *, client_id: str) -> None:
@@ -95,6 +96,8 @@ class RegistryReader:
             except ContractError:
                 self.undecodable += 1
                 continue
+            if isinstance(event, SchemaRegistered):
+                self._profile.codec.learn_ours(event.schema_id, event.fingerprint)
             if isinstance(event, ControlEvent):
                 registry = registry.apply(event)
         if registry is not self._registry:

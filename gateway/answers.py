@@ -20,6 +20,7 @@ from gateway.requests import ClientRequest, parse_chat_completion, parse_complet
 from gateway.response_stream import ResponseStream
 from gateway.session import check_starting_after
 from gateway.sse import EventStream, data_only, response_events
+from schemas.headers import TRACEPARENT
 
 CANCEL_SECONDS = 2.0  # how long a cancel waits for the log to say so before it answers with what there is
 
@@ -108,7 +109,11 @@ async def _create(
     received_at_us = now_us()
     asked = parse(body)
     response = await edge.responses.create(
-        tenant.tenant, asked, received_at_us=received_at_us, deadline_at_us=_deadline(request, received_at_us)
+        tenant.tenant,
+        asked,
+        received_at_us=received_at_us,
+        deadline_at_us=_deadline(request, received_at_us),
+        traceparent=request.headers.get(TRACEPARENT),
     )
     return edge, response, asked
 
@@ -126,7 +131,7 @@ async def _whole(
     await _until(edge, request, response, lambda stream: stream.finished)
     stream = response.stream
     failure = stream.failure
-    edge.delivered(stream.request, "http", first_delta_at_us=None, events=1)
+    edge.delivered(response, "http", first_delta_at_us=None, events=1)
     if failure is not None:
         raise failure
     return JSONResponse(make(), headers=answer_headers(stream))
@@ -137,7 +142,7 @@ async def _beginning(edge: Edge, request: Request, response: OpenResponse) -> No
     await _until(edge, request, response, lambda stream: stream.next_sequence_number > 1)
     failure = response.stream.failure
     if failure is not None and response.stream.log.text_chars == 0:
-        edge.delivered(response.stream.request, "http", first_delta_at_us=None, events=1)
+        edge.delivered(response, "http", first_delta_at_us=None, events=1)
         raise failure
 
 

@@ -11,9 +11,10 @@ from eventlog.errors import EventLogError
 from eventlog.producer import EventProducer
 from eventlog.registry import Registry
 from gateway.metrics import GatewayMetrics
+from gateway.open_response import OpenResponse
 from gateway.responses import Responses
 from gateway.settings import GatewaySettings
-from schemas.events import RequestSubmitted, ResponseDelivered
+from schemas.events import ResponseDelivered
 from schemas.topics import lifecycle_topic
 
 
@@ -30,10 +31,11 @@ class Edge:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def delivered(
-        self, request: RequestSubmitted, transport: str, *, first_delta_at_us: int | None, events: int,
+        self, response: OpenResponse, transport: str, *, first_delta_at_us: int | None, events: int,
         resumed_after: int = -1,
     ) -> None:  # fmt: skip
         """Record that the last byte was handed to a connection. The answer is out: no failure here may reach it."""
+        request = response.stream.request
         event = ResponseDelivered(
             request_id=request.request_id,
             tenant=request.tenant,
@@ -45,6 +47,8 @@ class Edge:
             resumed_after=resumed_after,
         )
         try:
-            self.producer.send(lifecycle_topic(request.tenant), event, key=request.request_id)
+            self.producer.send(
+                lifecycle_topic(request.tenant), event, key=request.request_id, traceparent=response.traceparent
+            )
         except EventLogError:
             self.metrics.unrecorded.inc()

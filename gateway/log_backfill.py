@@ -37,8 +37,8 @@ class LogBackfill:
     def stop(self) -> None:
         self._stopped = True
 
-    def find_request(self, tenant: str, request_id: str) -> RequestSubmitted | None:
-        """The request, or None if this tenant has none of this id. Raises LogUnreachable."""
+    def find_request(self, tenant: str, request_id: str) -> tuple[RequestSubmitted, bytes | None] | None:
+        """The request and its traceparent, or None if this tenant has none of this id. Raises LogUnreachable."""
         since_ms = max(0, created_ms_of(request_id) - CLOCK_SKEW_MS)
         topic = requests_topic(tenant)
         with LogReader(self._profile, client_id=self._client_id) as reader:
@@ -52,7 +52,7 @@ class LogBackfill:
                 if record.key == request_id.encode():
                     event = _event(record)
                     if isinstance(event, RequestSubmitted):
-                        return event
+                        return event, record.traceparent
         return None
 
     def token_log(self, tenant: str, request_id: str, until: int) -> list[TokenLogEvent]:

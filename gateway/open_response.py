@@ -17,13 +17,14 @@ class OpenResponse:
     """A stream with its watchers, owned by the loop.
 
     submitted: the log has acknowledged the request. idle_since: when it was last watched or changed, on the
-    monotonic clock.
+    monotonic clock. traceparent: of the trace that it belongs to, for what is written about it; None: its own.
     """
 
     stream: ResponseStream
     tenant: str
     idle_since: float
     submitted: bool = False
+    traceparent: bytes | None = None
     watchers: dict[Wake, None] = field(default_factory=dict)
 
     @contextmanager

@@ -28,6 +28,7 @@ from gateway.response_stream import ResponseStream
 from gateway.settings import GatewaySettings
 from schemas.errors import InvalidName
 from schemas.events import RequestCancelled, RequestSubmitted, TokenLogEvent
+from schemas.headers import continued_traceparent
 from schemas.ids import RANDOM_BITS, new_request_id, partition_of, request_id_of
 from schemas.topics import requests_topic, tokens_topic
 
@@ -64,9 +65,18 @@ class Responses:
         self.tail = LogTail(settings.profile, client_id=f"{settings.gateway_id}-tail", deliver=self.deliver)
 
     async def create(
-        self, tenant: str, request: ClientRequest, *, received_at_us: int, deadline_at_us: int | None = None
+        self,
+        tenant: str,
+        request: ClientRequest,
+        *,
+        received_at_us: int,
+        deadline_at_us: int | None = None,
+        traceparent: str | None = None,
     ) -> OpenResponse:
-        """Write the request; returns when the broker has it. Raises Overloaded, and then it may or may not have it."""
+        """Write the request; returns when the broker has it. Raises Overloaded, and then it may or may not have it.
+
+        traceparent: what the client sent under this name.
+        """
         if len(self._open) >= self._settings.max_open_responses:
             raise Overloaded("this gateway has no room for another response", retry_after_ms=RETRY_AFTER_MS)
         position = self._partition_for(tenant)
@@ -81,9 +91,11 @@ class Responses:
                 deadline_at_us=deadline_at_us,
             )  # fmt: skip
             response = OpenResponse(ResponseStream(submitted), tenant, monotonic())
+            if traceparent is not None:
+                response.traceparent = continued_traceparent(traceparent, request_id)
             self._add(request_id, response)
         try:
-            await self._write(submitted)
+            await self._write(submitted, response.traceparent)
         except BaseException:
             self._remove(request_id)
             raise
@@ -115,7 +127,8 @@ class Responses:
             return
         request_id = response.stream.request.request_id
         await self._write(
-            RequestCancelled(request_id=request_id, tenant=response.tenant, at_us=now_us(), reason=reason)
+            RequestCancelled(request_id=request_id, tenant=response.tenant, at_us=now_us(), reason=reason),
+            response.traceparent,
         )
 
     def deliver(self, events: Sequence[TokenLogEvent]) -> None:
@@ -176,11 +189,11 @@ class Responses:
         following.positioned = True
         return offset
 
-    async def _write(self, event: RequestSubmitted | RequestCancelled) -> None:
+    async def _write(self, event: RequestSubmitted | RequestCancelled, traceparent: bytes | None) -> None:
         topic = requests_topic(event.tenant)
         try:
             async with asyncio.timeout(self._settings.accept_seconds):
-                await self._producer.deliver(topic, event, key=event.request_id)
+                await self._producer.deliver(topic, event, key=event.request_id, traceparent=traceparent)
         except (EventLogError, TimeoutError) as error:
             raise self._unreachable(error) from error
 
@@ -207,8 +220,8 @@ class Responses:
         with self._holding(position):
             try:
                 async with self._backfills:
-                    request = await asyncio.to_thread(self._backfill.find_request, tenant, request_id)
-                    if request is None:
+                    found = await asyncio.to_thread(self._backfill.find_request, tenant, request_id)
+                    if found is None:
                         return None
                     self._overtaken[request_id] = []
                     self.tail.watch(request_id)
@@ -221,7 +234,8 @@ class Responses:
                 self._forget(request_id)
                 raise
             # From here to the end nothing is awaited, so that no live event can slip in between.
-            response = OpenResponse(ResponseStream(request), tenant, monotonic(), submitted=True)
+            request, traceparent = found
+            response = OpenResponse(ResponseStream(request), tenant, monotonic(), True, traceparent)
             for event in (*events, *self._overtaken.pop(request_id)):
                 response.stream.apply(event)
             self._add(request_id, response)

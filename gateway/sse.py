@@ -84,7 +84,7 @@ class EventStream(Response):
                 except TimeoutError:
                     await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
         self._edge.delivered(
-            stream.request, "sse", first_delta_at_us=first_delta_at_us, events=number - self._after - 1,
+            self._open, "sse", first_delta_at_us=first_delta_at_us, events=number - self._after - 1,
             resumed_after=self._after,
         )  # fmt: skip
 

@@ -22,6 +22,7 @@ from gateway.errors import GatewayError, Overloaded
 from gateway.open_response import OpenResponse
 from gateway.session import Cancel, Command, Create, Cursor, Resume, Session
 from gateway.websocket_protocol import abort, send_frames
+from schemas.headers import TRACEPARENT
 
 SLOW_CLIENT = 3008
 SERVICE_RESTART = 1012
@@ -135,7 +136,9 @@ class _Socket:
 
     async def _create(self, command: Create) -> None:
         self._check_room()
-        response = await self._edge.responses.create(self._tenant, command.request, received_at_us=now_us())
+        response = await self._edge.responses.create(
+            self._tenant, command.request, received_at_us=now_us(), traceparent=self._websocket.headers.get(TRACEPARENT)
+        )
         self._follow(response, -1, command.event_id)
 
     def _check_room(self) -> None:
@@ -205,6 +208,6 @@ class _Socket:
         response, wake = self._watching.pop(cursor)
         response.watchers.pop(wake, None)
         self._edge.delivered(
-            cursor.stream.request, "websocket", first_delta_at_us=cursor.first_delta_at_us, events=cursor.events,
+            response, "websocket", first_delta_at_us=cursor.first_delta_at_us, events=cursor.events,
             resumed_after=cursor.resumed_after,
         )  # fmt: skip

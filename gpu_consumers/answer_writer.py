@@ -51,16 +51,16 @@ class AnswerWriter:
     def is_behind(self) -> bool:
         return self.unacknowledged > self._max_unacknowledged
 
-    def started(self, event: GenerationStarted, lost: Lost) -> None:
-        """Raises WriterStopped."""
-        self._send_when_there_is_room(event, self._on_delivery(lost))
+    def started(self, generation: Generation, now_us: int, lost: Lost) -> None:
+        """It has a slot. Raises WriterStopped."""
+        self._send_when_there_is_room(generation.started(now_us), self._on_delivery(lost), generation.traceparent)
 
     def tokens(self, generation: Generation, lost: Lost) -> bool:
         """Write what is unwritten; False if it has to wait."""
         event = generation.unwritten()
         if event is None:
             return True
-        if self.is_behind or not self._send(event, self._on_delivery(lost)):
+        if self.is_behind or not self._send(event, self._on_delivery(lost), generation.traceparent):
             return False
         generation.written()
         return True
@@ -72,31 +72,44 @@ class AnswerWriter:
 
         Raises WriterStopped.
         """
-        event = generation.unwritten()
+        event, trace = generation.unwritten(), generation.traceparent
         if event is not None:
-            self._send_when_there_is_room(event, self._on_delivery(lost))
+            self._send_when_there_is_room(event, self._on_delivery(lost), trace)
             generation.written()
         both = _Countdown(2, done)
-        self._send_when_there_is_room(terminal, self._on_delivery(lost, both.one))
-        self._send_when_there_is_room(terminal, self._on_delivery(lost, both.one), for_quota=True)
+        self._send_when_there_is_room(terminal, self._on_delivery(lost, both.one), trace)
+        self._send_when_there_is_room(terminal, self._on_delivery(lost, both.one), trace, for_quota=True)
 
-    def settle_again(self, terminal: GenerationFinished | GenerationFailed, done: Done, lost: Lost) -> None:
+    def settle_again(
+        self,
+        terminal: GenerationFinished | GenerationFailed,
+        done: Done,
+        lost: Lost,
+        *,
+        traceparent: bytes | None = None,
+    ) -> None:
         """The copy for quota alone, of a terminal event that is in the log: its writer may have died between the two.
 
         Raises WriterStopped.
         """
-        self._send_when_there_is_room(terminal, self._on_delivery(lost, done), for_quota=True)
+        self._send_when_there_is_room(terminal, self._on_delivery(lost, done), traceparent, for_quota=True)
 
-    def _send_when_there_is_room(self, event: AnswerEvent, on_delivery: OnDelivery, *, for_quota: bool = False) -> None:
-        while not self._send(event, on_delivery, for_quota=for_quota):
+    def _send_when_there_is_room(
+        self, event: AnswerEvent, on_delivery: OnDelivery, traceparent: bytes | None, *, for_quota: bool = False
+    ) -> None:
+        while not self._send(event, on_delivery, traceparent, for_quota=for_quota):
             self._metrics.log_busy.inc()
             if self._stop.wait(_ROOM_SECONDS):
                 raise WriterStopped
 
-    def _send(self, event: AnswerEvent, on_delivery: OnDelivery, *, for_quota: bool = False) -> bool:
+    def _send(
+        self, event: AnswerEvent, on_delivery: OnDelivery, traceparent: bytes | None, *, for_quota: bool = False
+    ) -> bool:
         try:
             if for_quota:
-                self._producer.send(VALIDATED.name, event, key=event.tenant, on_delivery=on_delivery)
+                self._producer.send(
+                    VALIDATED.name, event, key=event.tenant, on_delivery=on_delivery, traceparent=traceparent
+                )
             else:
                 self._producer.send(
                     tokens_topic(event.tenant),
@@ -104,6 +117,7 @@ class AnswerWriter:
                     key=event.request_id,
                     partition=_partition_of(event.request_id),
                     on_delivery=on_delivery,
+                    traceparent=traceparent,
                 )
         except LogBusy:
             return False

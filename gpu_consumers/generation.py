@@ -38,10 +38,18 @@ class Generation:
     """
 
     def __init__(
-        self, order: RequestRouted, model: Model, *, worker: str, pulled_at_us: int, prior: PriorAttempts | None = None
+        self,
+        order: RequestRouted,
+        model: Model,
+        *,
+        worker: str,
+        pulled_at_us: int,
+        prior: PriorAttempts | None = None,
+        traceparent: bytes | None = None,
     ) -> None:
         prior = prior or PriorAttempts()
         self.order = order
+        self.traceparent = traceparent
         self.attempt = prior.log.attempt + 1
         self._worker = worker
         self._pulled_at_us = pulled_at_us

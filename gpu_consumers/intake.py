@@ -148,7 +148,7 @@ class Intake:
             if error.code() == KafkaError._PARTITION_EOF and partition is not None and partition.fresh_from is None:
                 partition.fresh_from = message.offset()
             return
-        record = Record.of(message)
+        record = Record.of(message, self._settings.profile.codec)
         if partition is None or not partition.take(record.offset):
             return
         if partition.fresh_from is None:
@@ -177,7 +177,7 @@ class Intake:
             # The router may repeat itself. As long as the first order is open the watermark stays before both.
             partition.tracker.done(record.offset)
             return
-        work = Work(order, partition, record.offset, record.timestamp_ms, now_us())
+        work = Work(order, partition, record.offset, record.timestamp_ms, now_us(), record.traceparent)
         work.cancelled = order.request_id in partition.cancelled_ahead
         self._open[order.request_id] = work
         if partition.may_have_begun(record.offset):

@@ -23,6 +23,7 @@ class UnexpectedRecord(ContractError):
 class Work:
     """One work order in this worker's hands.
 
+    traceparent: the order's, for all that follows from it.
     prior: what earlier workers left; None if nobody can have begun with it.
     cancelled: set by the intake's thread, at any time.
     """
@@ -32,6 +33,7 @@ class Work:
     offset: int
     written_at_ms: int
     pulled_at_us: int
+    traceparent: bytes | None = None
     prior: PriorAttempts | None = None
     cancelled: bool = False
 

@@ -125,14 +125,17 @@ class Worker:
             return
         terminal = None if work.prior is None else work.prior.log.terminal
         if isinstance(terminal, GenerationFinished | GenerationFailed):
-            self._writer.settle_again(terminal, partial(self._done, work), partial(self._lost, work))
+            self._writer.settle_again(
+                terminal, partial(self._done, work), partial(self._lost, work), traceparent=work.traceparent
+            )
             return
         if terminal is not None:
             self._done(work)
             return
         generation = Generation(
-            work.order, self._model, worker=self._worker_id, pulled_at_us=work.pulled_at_us, prior=work.prior
-        )
+            work.order, self._model, worker=self._worker_id, pulled_at_us=work.pulled_at_us, prior=work.prior,
+            traceparent=work.traceparent,
+        )  # fmt: skip
         active = self._active[generation.request_id] = _Active(work, generation)
         if generation.finish_reason is not None:
             self._finish(active, generation.finish_reason)
@@ -163,7 +166,7 @@ class Worker:
         now = now_us()
         for request_id in step.admitted:
             active = self._active[request_id]
-            self._writer.started(active.generation.started(now), partial(self._lost, active.work))
+            self._writer.started(active.generation, now, partial(self._lost, active.work))
             self._metrics.queue_seconds.observe((now - active.work.pulled_at_us) / 1e6)
 
     def _execute(self, plan: StepPlan) -> StepResult:

@@ -1,46 +1,62 @@
-"""Avro single-object encoding: 0xC3 0x01, the schema's CRC-64-AVRO fingerprint, then the Avro body.
+"""Events to bytes and back, in either of two framings.
 
-Any Avro library that has the .avsc files reads and writes the same bytes (Avro specification, "Single-object
-encoding"). `encode` and `decode` are the hot path: schemas are parsed once at import, and a decoded record becomes
-the event's __dict__ without a copy.
+- Avro single-object encoding: 0xC3 0x01, the schema's CRC-64-AVRO fingerprint, the Avro body (Avro specification,
+  "Single-object encoding"). Any Avro library that has the .avsc files reads and writes it.
+- Confluent framing: 0x00, the schema's id in a schema registry as four bytes (big-endian), the Avro body.
+
+A codec writes one of them and reads both, told apart by the first bytes. What it reads is one look-up of the header,
+so writers of every release, and of schemas that a registry gave, cost no more than our own. `encode` and `decode` are
+the hot path: schemas are parsed once, and a decoded record becomes the event's __dict__ without a copy.
 """
 
 from __future__ import annotations
 
-import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from io import BytesIO
-from typing import Any, cast
+from typing import Any, Literal
 
 import fastavro
-from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
+from fastavro.schema import parse_schema
 
-from schemas.errors import UndecodableEvent, UnencodableEvent, UnknownSchema
-from schemas.events import EVENT_TYPES, Event, Message, Route, RouteTarget
+from .bounds import MAX_EVENT_BYTES
+from .catalog import (
+    MARKER,
+    AvroSchema,
+    avro_fingerprint,
+    full_name,
+    published_schema,
+    released_schemas,
+    single_object_header,
+)
+from .errors import ContractError, UndecodableEvent, UnencodableEvent, UnknownSchema
+from .events import EVENT_TYPES, Event, SchemaRegistered
+from .reading import Convert, Reader, converters_of, reader_for, without_logical_types
 
-MARKER = b"\xc3\x01"
 HEADER_BYTES = 10
+CONFLUENT_HEADER_BYTES = 5
+CONFLUENT_MAGIC = b"\0"
 
-_NESTED: dict[str, type[Any]] = {cls.__name__: cls for cls in (Message, Route, RouteTarget)}
-_Convert = Callable[[Any], Any]
+Framing = Literal["single-object", "confluent"]
+
+Lookup = Callable[[int], AvroSchema]
+"""Asks for the schema behind an id. Raises ContractError: UnknownSchema if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventSchema:
-    """One event's schema, ready to use.
+    """One event's schema, ready to write with.
 
-    header: marker and fingerprint, the first 10 bytes of every encoded event of this type.
+    header: marker and fingerprint, the first 10 bytes of every event of this type in single-object encoding.
     avro: the schema as published, with logical types and docs.
     """
 
     event_type: type[Event]
     header: bytes
-    avro: Mapping[str, Any]
+    avro: AvroSchema
     parsed: Any
-    to_avro: tuple[tuple[str, _Convert], ...]
-    from_avro: tuple[tuple[str, _Convert], ...]
+    to_avro: tuple[tuple[str, Convert], ...]
 
     @property
     def fingerprint(self) -> str:
@@ -48,111 +64,163 @@ class EventSchema:
         return self.header[2:].hex()
 
 
-def encode(event: Event) -> bytes:
-    """The event as single-object encoded bytes. Raises UnencodableEvent when a field does not fit its schema."""
-    schema = SCHEMAS[type(event)]
-    record = event.__dict__
-    if schema.to_avro:
-        record = dict(record)
-        for name, convert in schema.to_avro:
-            record[name] = convert(record[name])
-    out = BytesIO(schema.header)
-    out.seek(HEADER_BYTES)
-    try:
-        fastavro.schemaless_writer(out, schema.parsed, record)
-    except Exception as error:  # fastavro raises whatever the wrong value made it raise
-        raise UnencodableEvent(f"{type(event).__name__} does not fit its schema: {error}") from error
-    return out.getvalue()
+class Codec:
+    """Writes one framing, reads both. Several threads may use one; what it learns is there for all.
 
-
-def decode(data: bytes) -> Event:
-    """The event in these bytes.
-
-    Raises UndecodableEvent (no marker, truncated, corrupt, or bytes left over) or UnknownSchema.
+    framing: what is written. In Confluent framing an event can be written once its schema id is known (`learn_ours`);
+        SchemaRegistered, from which readers learn the ids, is always in single-object encoding.
+    lookup: asked once for each schema id that comes up in a header and is not known; None: such events are unknown.
     """
-    header = data[:HEADER_BYTES]
-    schema = _BY_HEADER.get(header)
-    if schema is None:
-        if len(header) < HEADER_BYTES or not header.startswith(MARKER):
-            raise UndecodableEvent(f"no Avro single-object header in {len(data)} bytes that start {data[:4].hex()!r}")
-        raise UnknownSchema(header[2:].hex())
-    body = BytesIO(data)
-    body.seek(HEADER_BYTES)
-    try:
-        record = cast(dict[str, Any], fastavro.schemaless_reader(body, schema.parsed, None))
-        for name, convert in schema.from_avro:
-            record[name] = convert(record[name])
-    except Exception as error:  # corrupt bytes surface as any of a dozen types
-        raise UndecodableEvent(f"corrupt {schema.event_type.__name__}: {str(error) or type(error).__name__}") from error
-    if body.tell() != len(data):
-        raise UndecodableEvent(f"{len(data) - body.tell()} bytes left over after a {schema.event_type.__name__}")
-    event = object.__new__(schema.event_type)
-    object.__setattr__(event, "__dict__", record)
-    return event
+
+    def __init__(self, framing: Framing = "single-object", *, lookup: Lookup | None = None) -> None:
+        self.framing = framing
+        self._lookup = lookup
+        self._lock = threading.Lock()
+        self._readers: dict[bytes, Reader] = dict(_RELEASED_READERS)
+        self._foreign: dict[bytes, ContractError] = {}  # ids whose schemas can't be read: asked for once
+        self._headers = {
+            event_type: schema.header
+            for event_type, schema in SCHEMAS.items()
+            if framing == "single-object" or event_type is SchemaRegistered
+        }
+
+    def encode(self, event: Event) -> bytes:
+        """The event as framed bytes. Raises UnencodableEvent when it does not fit its schema, or is too large."""
+        event_type = type(event)
+        schema = SCHEMAS[event_type]
+        record = event.__dict__
+        if schema.to_avro:
+            record = dict(record)
+            for name, convert in schema.to_avro:
+                record[name] = convert(record[name])
+        header = self._headers.get(event_type)
+        if header is None:
+            raise UnencodableEvent(
+                f"no schema id is known for {full_name(event_type)}: run `headrace schemas register`, which asks the "
+                "schema registry for it and writes it to control.schemas"
+            )
+        out = BytesIO(header)
+        out.seek(len(header))
+        try:
+            fastavro.schemaless_writer(out, schema.parsed, record)
+        except Exception as error:  # fastavro raises whatever the wrong value made it raise
+            raise UnencodableEvent(f"{event_type.__name__} does not fit its schema: {error}") from error
+        if out.tell() > MAX_EVENT_BYTES:
+            raise UnencodableEvent(
+                f"{event_type.__name__} takes {out.tell()} bytes, more than the {MAX_EVENT_BYTES} that readers take"
+            )
+        return out.getvalue()
+
+    def decode(self, data: bytes) -> Event:
+        """The event in these bytes.
+
+        Raises UndecodableEvent (no header, truncated, corrupt, too large, or bytes left over), UnknownSchema, and
+        what the look-up of a schema id raises.
+        """
+        reader = self._readers.get(data[:HEADER_BYTES]) or self._reader_of(data)
+        if len(data) > MAX_EVENT_BYTES:
+            raise UndecodableEvent(f"{len(data)} bytes, more than the {MAX_EVENT_BYTES} that an event may have")
+        return reader.read(data)
+
+    def learn(self, schema_id: int, avro: AvroSchema) -> None:
+        """From now on this schema is known by its id in the schema registry.
+
+        Raises UnknownEventType and UnusableSchema; decoding such an event raises the same.
+        """
+        header = confluent_header(schema_id)
+        try:
+            reader = reader_for(avro, _OURS, header_bytes=CONFLUENT_HEADER_BYTES, foreign=True)
+        except ContractError as error:
+            self._foreign[header] = error
+            raise
+        self._readers[header] = reader
+
+    def learn_ours(self, schema_id: int, fingerprint: str) -> bool:
+        """The same for a schema of ours or of a release, known by its fingerprint; False for any other.
+
+        With Confluent framing, events of this very schema are written with this id from now on.
+        """
+        known = self._readers.get(MARKER + bytes.fromhex(fingerprint))
+        if known is None:
+            return False
+        self._readers[confluent_header(schema_id)] = Reader(
+            known.event_type, CONFLUENT_HEADER_BYTES, known.writer, known.reader, known.convert, known.bounds
+        )
+        is_current = fingerprint == SCHEMAS[known.event_type].fingerprint
+        if self.framing == "confluent" and is_current and known.event_type is not SchemaRegistered:
+            self._headers[known.event_type] = confluent_header(schema_id)
+        return True
+
+    def missing_ids(self) -> list[str]:
+        """Full names of events that can't be written yet."""
+        return [full_name(event_type) for event_type in EVENT_TYPES if event_type not in self._headers]
+
+    def _reader_of(self, data: bytes) -> Reader:
+        """The reader for a header that is not ten bytes of single-object encoding."""
+        if data.startswith(CONFLUENT_MAGIC) and len(data) >= CONFLUENT_HEADER_BYTES:
+            header = data[:CONFLUENT_HEADER_BYTES]
+            return self._readers.get(header) or self._look_up(header)
+        if data.startswith(MARKER) and len(data) >= HEADER_BYTES:
+            fingerprint = data[2:HEADER_BYTES].hex()
+            raise UnknownSchema(
+                f"no known event has the schema fingerprint {fingerprint}", fingerprint=fingerprint
+            )  # fmt: skip
+        raise UndecodableEvent(
+            f"neither an Avro single-object header nor a Confluent one in {len(data)} bytes that start "
+            f"{data[:4].hex()!r}"
+        )
+
+    def _look_up(self, header: bytes) -> Reader:
+        schema_id = int.from_bytes(header[1:], "big")
+        with self._lock:
+            if header not in self._readers and header not in self._foreign:
+                if self._lookup is None:
+                    raise UnknownSchema(f"no schema is known by the id {schema_id}", schema_id=schema_id)
+                try:
+                    self.learn(schema_id, self._lookup(schema_id))
+                except UnknownSchema as error:
+                    error.schema_id = schema_id
+                    raise
+        if header in self._foreign:
+            raise self._foreign[header].with_traceback(None)  # else it grows each time
+        return self._readers[header]
 
 
-def published_schema(event_type: type[Any]) -> Mapping[str, Any]:
-    """The .avsc file of an event type, parsed as JSON."""
-    text = resources.files("schemas").joinpath("avro", f"{event_type.__name__}.avsc").read_text("utf-8")
-    return cast(Mapping[str, Any], json.loads(text))
-
-
-def single_object_header(avro: Mapping[str, Any]) -> bytes:
-    """Marker and fingerprint. fastavro's hex is already in the header's byte order (held against Avro for Java)."""
-    return MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(avro)), "CRC-64-AVRO"))
-
-
-def _without_logical_types(node: Any) -> Any:
-    """Times stay integers in process: fastavro would build a datetime for each one."""
-    if isinstance(node, dict):
-        if "logicalType" in node:
-            return node["type"]
-        return {key: _without_logical_types(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_without_logical_types(value) for value in node]
-    return node
-
-
-def _converters(avro_type: Any) -> tuple[_Convert, _Convert] | None:
-    """(to Avro, from Avro) for types whose Python form is not what fastavro wants or gives."""
-    if isinstance(avro_type, dict) and avro_type["type"] == "record":
-        cls = _NESTED[avro_type["name"].rpartition(".")[2]]
-        inner = _field_converters(avro_type)
-
-        def to_record(value: Any) -> dict[str, Any]:
-            return {**vars(value), **{name: to(getattr(value, name)) for name, (to, _) in inner.items()}}
-
-        def from_record(record: dict[str, Any]) -> Any:
-            return cls(**{**record, **{name: back(record[name]) for name, (_, back) in inner.items()}})
-
-        return to_record, from_record
-    if isinstance(avro_type, dict) and avro_type["type"] == "array":
-        item = _converters(avro_type["items"])
-        if item is None:
-            return list, tuple
-        to_item, from_item = item
-        return (lambda values: [to_item(v) for v in values]), (lambda values: tuple(from_item(v) for v in values))
-    return None
-
-
-def _field_converters(record: Mapping[str, Any]) -> dict[str, tuple[_Convert, _Convert]]:
-    found = {field["name"]: _converters(field["type"]) for field in record["fields"]}
-    return {name: pair for name, pair in found.items() if pair is not None}
+def confluent_header(schema_id: int) -> bytes:
+    """What stands before a body in Confluent framing."""
+    return CONFLUENT_MAGIC + schema_id.to_bytes(4, "big")
 
 
 def _load(event_type: type[Event]) -> EventSchema:
     avro = published_schema(event_type)
-    converters = _field_converters(avro)
+    parsed: Any = parse_schema(without_logical_types(avro), named_schemas={})
     return EventSchema(
         event_type=event_type,
         header=single_object_header(avro),
         avro=avro,
-        parsed=parse_schema(_without_logical_types(avro), named_schemas={}),
+        parsed=parsed,
         # fastavro writes tuples of plain values as they are
-        to_avro=tuple((name, to) for name, (to, _) in converters.items() if to is not list),
-        from_avro=tuple((name, back) for name, (_, back) in converters.items()),
+        to_avro=tuple((name, to) for name, (to, _) in converters_of(parsed).items() if to is not list),
     )
 
 
+def _released_readers() -> dict[bytes, Reader]:
+    readers = {}
+    for _, avro in [*released_schemas(), *((("", schema.avro)) for schema in SCHEMAS.values())]:
+        readers[single_object_header(avro)] = reader_for(avro, _OURS, header_bytes=HEADER_BYTES, foreign=False)
+    return readers
+
+
 SCHEMAS: Mapping[type[Event], EventSchema] = {event_type: _load(event_type) for event_type in EVENT_TYPES}
-_BY_HEADER: Mapping[bytes, EventSchema] = {schema.header: schema for schema in SCHEMAS.values()}
+_OURS: Mapping[type[Event], Any] = {event_type: schema.parsed for event_type, schema in SCHEMAS.items()}
+_RELEASED_READERS: Mapping[bytes, Reader] = _released_readers()
+
+SINGLE_OBJECT = Codec()
+encode = SINGLE_OBJECT.encode
+decode = SINGLE_OBJECT.decode
+
+__all__ = [
+    "CONFLUENT_HEADER_BYTES", "HEADER_BYTES", "SCHEMAS", "SINGLE_OBJECT", "Codec", "EventSchema", "Framing", "Lookup",
+    "avro_fingerprint", "confluent_header", "decode", "encode", "full_name", "published_schema",
+    "single_object_header",
+]  # fmt: skip

@@ -10,23 +10,40 @@ class ContractError(ValueError):
 
 
 class UndecodableEvent(ContractError):
-    """The bytes are not a single-object encoded event: wrong marker, truncated, or left-over bytes."""
+    """The bytes are not an encoded event: no header that we know of, truncated, corrupt, too large, bytes left over."""
 
     code = "undecodable"
 
 
 class UnknownSchema(ContractError):
-    """A well-formed header whose fingerprint no known schema has. `fingerprint` is its hex."""
+    """A well-formed header whose schema nobody knows.
+
+    fingerprint: its CRC-64-AVRO as hex, from a single-object header.
+    schema_id: its id in the schema registry, from a Confluent header.
+    """
 
     code = "unknown_schema"
 
-    def __init__(self, fingerprint: str) -> None:
-        super().__init__(f"no known event has the schema fingerprint {fingerprint}")
+    def __init__(self, message: str, *, fingerprint: str | None = None, schema_id: int | None = None) -> None:
+        super().__init__(message)
         self.fingerprint = fingerprint
+        self.schema_id = schema_id
+
+
+class UnknownEventType(UnknownSchema):
+    """The schema is known and says that this is an event of another type than ours: a newer release's, say."""
+
+    code = "unknown_event_type"
+
+
+class UnusableSchema(ContractError):
+    """A writer's schema that no event of ours can be read with."""
+
+    code = "unusable_schema"
 
 
 class UnencodableEvent(ContractError):
-    """A field of the event does not fit its schema."""
+    """A field of the event does not fit its schema, or the whole is too large."""
 
     code = "unencodable"
 

@@ -7,311 +7,42 @@ their __dict__ to the Avro writer as it is, without a copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-
-@dataclass(frozen=True, kw_only=True)
-class Message:
-    """One turn of the conversation."""
-
-    role: str
-    content: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestSubmitted:
-    """A client asked for a response. Written by the gateway or by any other service."""
-
-    request_id: str
-    tenant: str
-    at_us: int
-    received_at_us: int
-    source: str
-    endpoint: str = "events"
-    model: str
-    messages: tuple[Message, ...]
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    deadline_at_us: int | None = None
-    end_user: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestCancelled:
-    """A client no longer wants the response."""
-
-    request_id: str
-    tenant: str
-    at_us: int
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestValidated:
-    """The request is well-formed and the model can serve it; its prompt is tokenized."""
-
-    request_id: str
-    tenant: str
-    at_us: int
-    started_at_us: int
-    received_at_us: int
-    submitted_at_us: int
-    model: str
-    tokenized_for: str
-    prompt_token_ids: tuple[int, ...]
-    max_output_tokens: int
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int
-    stop: tuple[str, ...]
-    deadline_at_us: int | None = None
-    end_user: str | None = None
-    endpoint: str = "events"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestRejected:
-    """The request ends here, with the reason that its client sees."""
-
-    request_id: str
-    tenant: str
-    at_us: int
-    stage: str
-    status: int
-    error_type: str
-    code: str
-    message: str
-    param: str | None = None
-    retry_after_ms: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestAdmitted:
-    """The tenant's quota has room; prompt and most output are reserved."""
-
-    request_id: str
-    tenant: str
-    at_us: int
-    reserved_tokens: int
-    limit_requests: int
-    remaining_requests: int
-    reset_requests_ms: int
-    limit_tokens: int
-    remaining_tokens: int
-    reset_tokens_ms: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestRouted:
-    """The work order: all that a GPU consumer needs to make the answer."""
-
-    request_id: str
-    tenant: str
-    at_us: int
-    admitted_at_us: int
-    model: str
-    model_version: str
-    deployment: str
-    reason: str
-    prompt_token_ids: tuple[int, ...]
-    max_output_tokens: int
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int
-    stop: tuple[str, ...]
-    deadline_at_us: int | None = None
-    priority: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerationStarted:
-    """A worker gave the request a place in its batch."""
-
-    request_id: str
-    tenant: str
-    attempt: int
-    at_us: int
-    pulled_at_us: int
-    worker: str
-    deployment: str
-    model_version: str
-    prompt_tokens: int
-    resumed_output_tokens: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokensGenerated:
-    """Tokens of one request, of one or more steps, with the text that they complete."""
-
-    request_id: str
-    tenant: str
-    attempt: int
-    at_us: int
-    index: int
-    token_ids: tuple[int, ...]
-    text_offset_chars: int
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerationFinished:
-    """The answer is whole (or was cut by a limit or a cancel). Terminal."""
-
-    request_id: str
-    tenant: str
-    attempt: int
-    at_us: int
-    worker: str
-    deployment: str
-    model_version: str
-    finish_reason: str
-    prompt_tokens: int
-    output_tokens: int
-    first_token_at_us: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerationFailed:
-    """The request can't be answered. Terminal."""
-
-    request_id: str
-    tenant: str
-    attempt: int
-    at_us: int
-    worker: str
-    deployment: str
-    model_version: str
-    status: int
-    error_type: str
-    code: str
-    message: str
-    prompt_tokens: int
-    output_tokens: int
-    first_token_at_us: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuotaSettled:
-    """The reservation was replaced by what was used."""
-
-    request_id: str
-    tenant: str
-    at_us: int
-    reserved_tokens: int
-    prompt_tokens: int
-    output_tokens: int
-    released_tokens: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResponseDelivered:
-    """The last byte of the response was handed to the client's connection."""
-
-    request_id: str
-    tenant: str
-    at_us: int
-    gateway: str
-    transport: str
-    first_delta_at_us: int | None = None
-    events: int
-    resumed_after: int = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class TenantRegistered:
-    """A tenant exists with these limits. The newest record of a tenant counts."""
-
-    tenant: str
-    at_us: int
-    requests_per_minute: int
-    tokens_per_minute: int
-    max_concurrent_requests: int
-    weight: float = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApiKeyIssued:
-    """A key speaks for a tenant. Only its hash is kept."""
-
-    tenant: str
-    at_us: int
-    key_id: str
-    key_sha256: str
-    name: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApiKeyRevoked:
-    """The key no longer speaks for its tenant."""
-
-    tenant: str
-    at_us: int
-    key_id: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelRegistered:
-    """A pinned model version can be served."""
-
-    model_version: str
-    at_us: int
-    deployment: str
-    engine: str
-    location: str
-    tokenizer: str
-    context_tokens: int
-    default_max_output_tokens: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class RouteTarget:
-    """One version with its share."""
-
-    model_version: str
-    percent: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Route:
-    """What an alias resolves to."""
-
-    alias: str
-    targets: tuple[RouteTarget, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RouteTableChanged:
-    """The whole route table, applied at once."""
-
-    at_us: int
-    revision: int
-    routes: tuple[Route, ...]
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeadLettered:
-    """A message that a consumer could not read; it went on without it."""
-
-    at_us: int
-    consumer: str
-    reason: str
-    message: str
-    origin_topic: str
-    origin_partition: int
-    origin_offset: int
-    schema_fingerprint: str | None = None
-    key: bytes | None = None
-    value: bytes
-
+from .control_events import (
+    AdapterRegistered,
+    ApiKeyIssued,
+    ApiKeyRevoked,
+    ModelRegistered,
+    Route,
+    RouteTableChanged,
+    RouteTarget,
+    SchemaRegistered,
+    TenantRegistered,
+)
+from .dead_letter_events import (
+    DeadLettered,
+    DeadLetterRequeued,
+)
+from .request_events import (
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    Message,
+    QuotaSettled,
+    RequestAdmitted,
+    RequestCancelled,
+    RequestRejected,
+    RequestRouted,
+    RequestSubmitted,
+    RequestValidated,
+    ResponseDelivered,
+    TokensGenerated,
+)
+from .telemetry_events import (
+    GatewayReported,
+    ThroughputMeasured,
+    ThroughputPoint,
+    WorkerReported,
+)
 
 # What a request's token log holds: these end it ...
 TerminalEvent = RequestRejected | GenerationFinished | GenerationFailed
@@ -326,9 +57,20 @@ RequestEvent = (
     | QuotaSettled
     | ResponseDelivered
 )
-ControlEvent = TenantRegistered | ApiKeyIssued | ApiKeyRevoked | ModelRegistered | RouteTableChanged
-Event = RequestEvent | ControlEvent | DeadLettered
+ControlEvent = (
+    TenantRegistered
+    | ApiKeyIssued
+    | ApiKeyRevoked
+    | ModelRegistered
+    | AdapterRegistered
+    | RouteTableChanged
+    | SchemaRegistered
+)
+TelemetryEvent = WorkerReported | ThroughputMeasured | GatewayReported
+DeadLetterEvent = DeadLettered | DeadLetterRequeued
+Event = RequestEvent | ControlEvent | TelemetryEvent | DeadLetterEvent
 
+# In the order in which a request meets them, then what surrounds it.
 EVENT_TYPES: tuple[type[Event], ...] = (
     RequestSubmitted,
     RequestCancelled,
@@ -346,6 +88,51 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ApiKeyIssued,
     ApiKeyRevoked,
     ModelRegistered,
+    AdapterRegistered,
     RouteTableChanged,
+    SchemaRegistered,
+    WorkerReported,
+    ThroughputMeasured,
+    GatewayReported,
     DeadLettered,
+    DeadLetterRequeued,
 )
+
+__all__ = [
+    "EVENT_TYPES",
+    "AdapterRegistered",
+    "ApiKeyIssued",
+    "ApiKeyRevoked",
+    "ControlEvent",
+    "DeadLetterEvent",
+    "DeadLetterRequeued",
+    "DeadLettered",
+    "Event",
+    "GatewayReported",
+    "GenerationFailed",
+    "GenerationFinished",
+    "GenerationStarted",
+    "Message",
+    "ModelRegistered",
+    "QuotaSettled",
+    "RequestAdmitted",
+    "RequestCancelled",
+    "RequestEvent",
+    "RequestRejected",
+    "RequestRouted",
+    "RequestSubmitted",
+    "RequestValidated",
+    "ResponseDelivered",
+    "Route",
+    "RouteTableChanged",
+    "RouteTarget",
+    "SchemaRegistered",
+    "TelemetryEvent",
+    "TenantRegistered",
+    "TerminalEvent",
+    "ThroughputMeasured",
+    "ThroughputPoint",
+    "TokenLogEvent",
+    "TokensGenerated",
+    "WorkerReported",
+]

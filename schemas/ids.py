@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
-from schemas.errors import InvalidName
+from .errors import InvalidName
 
 MAX_PARTITION = 0xFFFF
 RANDOM_BITS = 58  # 12 behind the version, 46 behind the variant

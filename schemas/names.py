@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from schemas.errors import InvalidName
+from .errors import InvalidName
 
 _PART = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

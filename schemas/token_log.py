@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from schemas.events import (
+from .events import (
     GenerationFailed,
     GenerationFinished,
     GenerationStarted,

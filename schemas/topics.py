@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas import events as e
-from schemas.names import check_deployment, check_tenant
+from . import events as e
+from .names import check_deployment, check_tenant
 
 DAY_MS = 24 * 60 * 60 * 1000
 SYSTEM = "_system"  # stands in for the tenant of dead letters whose tenant is unknown
@@ -69,15 +69,30 @@ CONTROL_TENANTS = TopicKind(
 CONTROL_MODELS = TopicKind(
     "control.models", (), "model_version", "command line, admin API", None, "one", (e.ModelRegistered,)
 )
-CONTROL_ROUTES = TopicKind(
-    "control.routes", (), "routes", "command line, admin API", None, "one", (e.RouteTableChanged,)
+CONTROL_ADAPTERS = TopicKind(
+    "control.adapters", (), "adapter", "command line, admin API", None, "one", (e.AdapterRegistered,)
 )
-DEAD_LETTERS = TopicKind("dead-letters", ("tenant",), "origin", "any consumer", 30 * DAY_MS, "one", (e.DeadLettered,))
+CONTROL_ROUTES = TopicKind(
+    "control.routes", (), '"routes"', "command line, admin API", None, "one", (e.RouteTableChanged,)
+)
+CONTROL_SCHEMAS = TopicKind(
+    "control.schemas", (), "subject/schema_id", "command line (deploy)", None, "one", (e.SchemaRegistered,)
+)
+TELEMETRY = TopicKind(
+    "telemetry", (), "worker or gateway", "GPU consumers, gateway", DAY_MS, "one",
+    (e.WorkerReported, e.ThroughputMeasured, e.GatewayReported),
+)  # fmt: skip
+DEAD_LETTERS = TopicKind(
+    "dead-letters", ("tenant",), "origin_topic/origin_partition/origin_offset",
+    "any consumer (DeadLettered); command line (DeadLetterRequeued)", 30 * DAY_MS, "one",
+    (e.DeadLettered, e.DeadLetterRequeued),
+)  # fmt: skip
 
 TOPIC_KINDS: tuple[TopicKind, ...] = (
-    REQUESTS, VALIDATED, WORK, TOKENS, LIFECYCLE, CONTROL_TENANTS, CONTROL_MODELS, CONTROL_ROUTES, DEAD_LETTERS,
+    REQUESTS, VALIDATED, WORK, TOKENS, LIFECYCLE, CONTROL_TENANTS, CONTROL_MODELS, CONTROL_ADAPTERS, CONTROL_ROUTES,
+    CONTROL_SCHEMAS, TELEMETRY, DEAD_LETTERS,
 )  # fmt: skip
-CONTROL_KINDS = (CONTROL_TENANTS, CONTROL_MODELS, CONTROL_ROUTES)
+CONTROL_KINDS = (CONTROL_TENANTS, CONTROL_MODELS, CONTROL_ADAPTERS, CONTROL_ROUTES, CONTROL_SCHEMAS)
 
 
 @dataclass(frozen=True, slots=True)

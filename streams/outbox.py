@@ -28,9 +28,13 @@ class Unsendable(ContractError):
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """What one record still waits for. The sender itself counts as one until it calls `Outbox.complete`."""
+    """What one record still waits for. The sender itself counts as one until it calls `Outbox.complete`.
+
+    traceparent: the record's, for what follows from it.
+    """
 
     on_delivered: Callable[[], None]
+    traceparent: bytes | None = None
     remaining: int = 1
 
 
@@ -63,8 +67,9 @@ class Outbox:
 
         def put(on_delivery: OnDelivery) -> None:
             self._producer.send(
-                output.topic, output.event, key=output.key, partition=output.partition, on_delivery=on_delivery
-            )
+                output.topic, output.event, key=output.key, partition=output.partition, on_delivery=on_delivery,
+                traceparent=pending.traceparent,
+            )  # fmt: skip
 
         await self._put(pending, put)
 

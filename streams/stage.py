@@ -16,6 +16,7 @@ from eventlog.clock import monotonic, now_us
 from eventlog.errors import DeliveryFailed
 from eventlog.producer import EventProducer
 from eventlog.record import Record
+from schemas.codec import Codec
 from schemas.errors import ContractError
 from streams.app import StreamsApp
 from streams.errors import StageFailed
@@ -122,8 +123,8 @@ class Stage:
                 event.ack()
             return
         started = monotonic()
-        pending = Pending(lambda: self._on_delivered(position, offset))
-        record = _record_of(event)
+        record = _record_of(event, self.settings.profile.codec)
+        pending = Pending(lambda: self._on_delivered(position, offset), record.traceparent)
         try:
             await self.process(record, pending)
         except ContractError as error:
@@ -167,7 +168,7 @@ class Stage:
         self.fail(StageFailed(f"{self.name}: Faust stopped: {self.app.crash_reason or 'no reason given'!r}"))
 
 
-def _record_of(event: EventT[Any]) -> Record:
+def _record_of(event: EventT[Any], codec: Codec) -> Record:
     message = event.message
     headers: Any = message.headers or []
     return Record(
@@ -178,4 +179,5 @@ def _record_of(event: EventT[Any]) -> Record:
         key=message.key,
         value=message.value or b"",
         headers=list(headers.items() if isinstance(headers, dict) else headers),
+        codec=codec,
     )

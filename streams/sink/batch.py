@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schemas.codec import SINGLE_OBJECT, Codec
 from schemas.errors import ContractError
 from schemas.events import TokensGenerated
 from streams.sink.rows import (
@@ -52,6 +53,7 @@ class Batch:
     """Owned by one thread. `next_offsets`: for each partition, the offset behind its last record here."""
 
     marks: Marks
+    codec: Codec = SINGLE_OBJECT
     tokens: TokenRows = field(default_factory=TokenRows)
     events: EventRows = field(default_factory=EventRows)
     next_offsets: dict[Partition, int] = field(default_factory=dict)
@@ -61,7 +63,7 @@ class Batch:
     def add(self, partition: Partition, offset: int, value: bytes, timestamp_ms: int) -> None:
         """The next record of its partition. It makes a row, or none where its table has it already."""
         self.next_offsets[partition] = offset + 1
-        event = decoded(value)
+        event = decoded(value, self.codec)
         table = TOKEN_EVENTS if isinstance(event, TokensGenerated) else EVENTS
         if offset <= self.marks.tables[table].get(partition, -1):
             return

@@ -64,7 +64,7 @@ class SinkConsumer:
         self._on_assigned = on_assigned
         self._log_ids = LogIds(settings.profile, cluster_id)
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._batch = Batch(Marks())
+        self._batch = Batch(Marks(), settings.profile.codec)
         self._inserted: set[str] = set()  # tables that have this batch already
         self._ingested_on = 0
         self._began_at: float | None = None  # when the batch took its first record
@@ -160,7 +160,7 @@ class SinkConsumer:
         return True
 
     def _begin(self, marks: Marks) -> None:
-        self._batch, self._began_at = Batch(marks), None
+        self._batch, self._began_at = Batch(marks, self._settings.profile.codec), None
         self._inserted, self._ingested_on = set(), 0
 
     def _commit(self, batch: Batch) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from schemas.codec import decode
+from schemas.codec import Codec
 from schemas.errors import ContractError
 from schemas.events import Event, TokensGenerated
 from schemas.topics import tenant_of
@@ -84,10 +84,10 @@ class TokenRows(Rows):
     )  # fmt: skip
 
 
-def decoded(value: bytes) -> Event | ContractError:
+def decoded(value: bytes, codec: Codec) -> Event | ContractError:
     """The event in these bytes, or why there is none. A tombstone is none."""
     try:
-        return decode(value)
+        return codec.decode(value)
     except ContractError as error:
         return error
 

@@ -28,12 +28,12 @@ from websockets.frames import Frame, Opcode
 
 from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
-from eventlog.record import headers_of
 from gateway.service import run as run_gateway
 from gateway.settings import GatewaySettings
 from infra.runtime.ports import free_port
 from schemas.codec import encode
 from schemas.events import RequestSubmitted, TokenLogEvent
+from schemas.headers import headers_of
 from schemas.ids import partition_of
 from schemas.topics import tokens_topic
 from tests.benchmarks.row import BenchRow
@@ -123,7 +123,11 @@ class _Upstream(FakeUpstream):
             self._came.wait_for(lambda: len(self._waiting) == requests)
             taken, self._waiting = self._waiting, []
         logs = [_log(request) for request in taken]
-        records = [(event, encode(event), headers_of(event)) for step in zip(*logs, strict=True) for event in step]
+        records = [
+            (event, encode(event), headers_of(event, source="/bench"))
+            for step in zip(*logs, strict=True)
+            for event in step
+        ]
         begin = time.perf_counter()
         for event, value, headers in records:
             partition, key = partition_of(event.request_id), event.request_id.encode()

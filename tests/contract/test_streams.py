@@ -283,7 +283,7 @@ async def test_what_can_not_be_read_goes_to_the_dead_letters_and_nothing_stops_b
     requests = requests_topic(tenant_name)
     stranger = new_id()
     async with running(settings):
-        log.write_bytes(requests, b"\x00poison", partition=0)
+        log.write_bytes(requests, b"poison", partition=0)
         log.write_bytes(requests, b"\xc3\x01" + b"unknown!" + b"body", partition=0)
         log.write(requests, request("someone-else", stranger, "hi", MODEL.model_version), stranger)
         out_of_range = new_id(partition=999)

@@ -25,18 +25,27 @@ class Sent:
 
     def __init__(self) -> None:
         self.records: list[tuple[str, int | None, str, Event]] = []
+        self.traces: set[bytes | None] = set()
         self.waiting: deque[OnDelivery] = deque()
         self.room = 1000
         self.refused = threading.Event()
 
     def send(
-        self, topic: str, event: Event, *, key: str, partition: int | None = None, on_delivery: OnDelivery
+        self,
+        topic: str,
+        event: Event,
+        *,
+        key: str,
+        partition: int | None = None,
+        on_delivery: OnDelivery,
+        traceparent: bytes | None,
     ) -> None:
         if not self.room:
             self.refused.set()
             raise LogBusy("full")
         self.room -= 1
         self.records.append((topic, partition, key, event))
+        self.traces.add(traceparent)
         self.waiting.append(on_delivery)
 
     def acknowledge(self, count: int, failure: DeliveryFailed | None = None) -> None:
@@ -89,7 +98,7 @@ def tokens_of(event: Event) -> str:
 def test_an_answer_goes_to_its_partition_of_the_log_and_its_end_to_quota_too() -> None:
     sent, calls = Sent(), Calls()
     writer, made = make(sent), generation("ab")
-    writer.started(made.started(1), calls.is_lost)
+    writer.started(made, 1, calls.is_lost)
     assert writer.tokens(made, calls.is_lost)
     assert writer.tokens(made, calls.is_lost), "nothing is left to write"
     add(made, "c")
@@ -159,7 +168,7 @@ def test_a_stop_ends_the_wait_for_room() -> None:
     sent.room = 0
     stop.set()
     with pytest.raises(WriterStopped):
-        writer.started(made.started(1), calls.is_lost)
+        writer.started(made, 1, calls.is_lost)
     assert sent.records == []
 
 
@@ -192,5 +201,17 @@ def test_the_partition_is_the_one_in_the_request_id() -> None:
             worker="w",
             pulled_at_us=1,
         )
-        make(sent).started(made.started(1), calls.is_lost)
+        make(sent).started(made, 1, calls.is_lost)
     assert [record[1] for record in sent.records] == [0, 2]
+
+
+def test_all_that_is_written_about_a_request_belongs_to_the_trace_of_its_order() -> None:
+    sent, calls = Sent(), Calls()
+    made = Generation(GOOD, MODEL, worker="w", pulled_at_us=1, traceparent=b"00-aa-bb-01")
+    writer = make(sent)
+    writer.started(made, 1, calls.is_lost)
+    add(made, "ab")
+    writer.tokens(made, calls.is_lost)
+    writer.end(made, made.finished("length", 5), calls.is_done, calls.is_lost)
+    assert len(sent.records) == 4
+    assert sent.traces == {b"00-aa-bb-01"}

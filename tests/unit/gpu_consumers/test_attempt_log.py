@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from eventlog.reader import Position
-from eventlog.record import Record, headers_of
+from eventlog.record import Record
 from gpu_consumers.attempt_log import CLOCK_SKEW_MS, AttemptLog
 from gpu_consumers.partition import HeldPartition
 from gpu_consumers.work import Work
 from schemas.codec import encode
 from schemas.events import GenerationStarted, TokenLogEvent, TokensGenerated
+from schemas.headers import headers_of
 from schemas.ids import new_request_id, partition_of
 from tests.unit.gpu_consumers.test_generation import ORDER
 
@@ -25,7 +26,7 @@ class MemoryLog:
         self.read = 0
 
     def write(self, event: TokenLogEvent) -> None:
-        self.write_bytes(encode(event), event.request_id, headers_of(event))
+        self.write_bytes(encode(event), event.request_id, headers_of(event, source="/test"))
 
     def write_bytes(self, value: bytes, request_id: str, headers: list[tuple[str, bytes]]) -> None:
         position = "tokens.t", partition_of(request_id)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from schemas.codec import SINGLE_OBJECT
 from schemas.errors import ContractError
 from schemas.events import DeadLettered, Event, TokensGenerated
 from streams.sink.rows import (
@@ -86,7 +87,7 @@ def test_bytes_of_a_dead_letter_stand_in_its_payload_in_base64_and_its_tenant_co
 @pytest.mark.parametrize(("value", "reason"), [(b"garbage", "undecodable"), (b"\xc3\x01" + bytes(9), "unknown_schema")])
 def test_bytes_that_are_no_event_are_kept_as_they_are_with_the_reason(value: bytes, reason: str) -> None:
     rows = EventRows()
-    error = decoded(value)
+    error = decoded(value, SINGLE_OBJECT)
     assert isinstance(error, ContractError)
     add_undecodable(rows, Origin(TOKENS, 7), value, error, timestamp_ms=12)
     row = as_dict(rows)
@@ -96,7 +97,7 @@ def test_bytes_that_are_no_event_are_kept_as_they_are_with_the_reason(value: byt
 
 def test_a_tombstone_is_a_row_without_a_reason() -> None:
     rows = EventRows()
-    error = decoded(b"")
+    error = decoded(b"", SINGLE_OBJECT)
     assert isinstance(error, ContractError)
     add_undecodable(rows, Origin(TOKENS, 7), b"", error, timestamp_ms=-1)
     assert (as_dict(rows)["decode_error"], as_dict(rows)["at"]) == ("", 0)
