@@ -115,6 +115,7 @@ async def _create(
         deadline_at_us=_deadline(request, received_at_us),
         traceparent=request.headers.get(TRACEPARENT),
     )
+    request.scope["headrace.request_id"] = response.stream.request.request_id
     return edge, response, asked
 
 

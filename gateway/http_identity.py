@@ -13,7 +13,8 @@ _UNROUTED = "other"
 
 
 class HttpIdentity:
-    """Puts an id into the scope and into x-request-id, where the endpoint has not put its response's own."""
+    """Puts an id into the scope and into x-request-id. An endpoint that makes a response puts that one's id there, so
+    that `headrace explain` can be asked about whatever answer the client gets, an error too."""
 
     def __init__(self, app: ASGIApp, metrics: GatewayMetrics) -> None:
         self._app = app
@@ -23,11 +24,11 @@ class HttpIdentity:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = scope["headrace.request_id"] = f"req_{secrets.token_hex(16)}"
+        scope["headrace.request_id"] = f"req_{secrets.token_hex(16)}"
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).setdefault("x-request-id", request_id)
+                MutableHeaders(scope=message).setdefault("x-request-id", scope["headrace.request_id"])
                 route = getattr(scope.get("route"), "path", _UNROUTED)
                 self._metrics.http_answers.labels(route, str(message["status"])).inc()
             await send(message)

@@ -182,6 +182,8 @@ def test_errors_are_the_packages_own(here: World, client: openai.OpenAI) -> None
         with pytest.raises(openai.NotFoundError) as not_found:
             client.responses.create(model="none", input="x", stream=stream)
         assert not_found.value.code == "model_not_found"
+        request_id = not_found.value.response.headers["x-request-id"]
+        assert request_of(here, response_id_of(request_id)).model == "none", "explain can be asked about a refusal"
         with pytest.raises(openai.RateLimitError) as limited:
             client.chat.completions.create(model="busy", messages=MESSAGES, stream=stream)
         assert limited.value.response.headers["retry-after"] == "3"
