@@ -15,7 +15,7 @@ PYTHONS := python3.11 python3.12 python3.13 python3 python
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## install everything into .venv (once; again when pyproject.toml or constraints.txt change)
+setup: $(STAMP) ## install everything into .venv (once; again when a pyproject.toml or constraints.txt change)
 
 demo: $(STAMP) ## stream a real answer and show where the time went; PROMPT="..." make demo asks something else
 	@$(BIN)/headrace demo $${PROMPT:+--prompt "$$PROMPT"}
@@ -51,7 +51,7 @@ freeze: $(STAMP) ## write what is installed now to constraints.txt
 	@{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > $(VENV)/constraints.tmp
 	@mv $(VENV)/constraints.tmp constraints.txt
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml clients/python/pyproject.toml constraints.txt
 	@for candidate in $(PYTHONS); do \
 	  if $$candidate -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then \
 	    python=$$candidate; break; fi; done; \
@@ -62,7 +62,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "Setting up $(VENV) with $$($$python -V) (once, a few minutes, about 1 GB to fetch)"; \
 	  $$python -m venv $(VENV) || { echo "Python's venv module is missing: install it (Debian: python3-venv)." >&2; exit 1; }; \
 	else echo "Bringing $(VENV) up to date"; fi
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-input -e '.[dev]' -c constraints.txt \
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-input -e clients/python -e '.[dev]' -c constraints.txt \
 	  | sed -u -n -e 's/^ *Downloading \(.*\)/  fetching \1/p' -e 's/^ *Using cached \(.*\)/  cached   \1/p' \
 	    -e 's/^Installing collected packages.*/  installing all of them/p' -e 's/^Successfully installed.*/  done/p'
 	@touch $@

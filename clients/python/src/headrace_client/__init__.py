@@ -1,0 +1,1 @@
+"""Submit requests to Headrace and read the answers."""
