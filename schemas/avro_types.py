@@ -115,13 +115,9 @@ def parse(json_schema: Any) -> Schema:
     """The schema in this parsed JSON. Raises InvalidSchema. What its defaults are worth is for avro_defaults to say."""
     parser = _Parser()
     try:
-        schema = Schema(parser.type_of(json_schema, ""), parser.named)
+        return Schema(parser.type_of(json_schema, ""), parser.named)
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidSchema(f"this is no Avro schema: {type(error).__name__}: {error}") from error
-    for full_name in parser.referred:
-        if full_name not in schema.named:
-            raise InvalidSchema(f"no type {full_name!r} is defined in the schema")
-    return schema
 
 
 def type_text(type_: Type) -> str:
@@ -152,9 +148,10 @@ def short_name(type_: Type) -> str:
 
 @dataclass(slots=True)
 class _Parser:
+    """named: what is defined so far. begun: the same and what is being defined, which may name itself."""
+
     named: dict[str, NamedType] = field(default_factory=dict)
-    referred: list[str] = field(default_factory=list)
-    _open: set[str] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set)
 
     def type_of(self, node: Any, namespace: str) -> Type:
         if isinstance(node, list):
@@ -181,14 +178,15 @@ class _Parser:
         if name in PRIMITIVES:
             return Primitive(name=name)
         full_name = _full_name(name, namespace)
-        self.referred.append(full_name)
+        if full_name not in self.begun:
+            raise InvalidSchema(f"no type {full_name!r} is defined before it is named")
         return Reference(full_name)
 
     def _define(self, kind: str, node: Mapping[str, Any], namespace: str, logical: str | None) -> NamedType:
         full_name = _full_name(node["name"], node.get("namespace", namespace))
-        if full_name in self._open:
+        if full_name in self.begun:
             raise InvalidSchema(f"the type {full_name!r} is defined twice")
-        self._open.add(full_name)
+        self.begun.add(full_name)
         inner = full_name.rpartition(".")[0]
         aliases = frozenset(_full_name(alias, inner) for alias in node.get("aliases", ()))
         defined: NamedType

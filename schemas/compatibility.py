@@ -46,7 +46,7 @@ _PROMOTIONS = {
 
 
 class Rule(StrEnum):
-    """Stable codes. The first seven are Avro's, the others ours."""
+    """Stable codes. The first eight are Avro's, the others ours."""
 
     TYPE_CHANGED = "type_changed"
     NAME_CHANGED = "name_changed"
@@ -54,9 +54,9 @@ class Rule(StrEnum):
     FIELD_AMBIGUOUS = "field_ambiguous"
     UNION_BRANCH_MISSING = "union_branch_missing"
     ENUM_SYMBOL_UNKNOWN = "enum_symbol_unknown"
+    DEFAULT_UNFIT = "default_unfit"
     FIXED_SIZE_CHANGED = "fixed_size_changed"
     LOGICAL_TYPE_CHANGED = "logical_type_changed"
-    DEFAULT_UNFIT = "default_unfit"
     DEFAULT_CHANGED = "default_changed"
     TEXT_AND_BYTES = "text_and_bytes"
     FIELD_RENAMED = "field_renamed"
@@ -106,10 +106,9 @@ def full_incompatibilities(new: Any, old: Any) -> tuple[Break, ...]:
     new_schema, old_schema = parse(new), parse(old)
     forward = _resolve(old_schema, new_schema)
     backward = _resolve(new_schema, old_schema)
-    unfit = [Incompatibility(path, Rule.DEFAULT_UNFIT, message) for path, message in unfit_defaults(new_schema)]
     sides = (
         (Breaks.OLD_READERS, forward.broken),
-        (Breaks.NEW_READERS, [*backward.broken, *unfit]),
+        (Breaks.NEW_READERS, backward.broken),
         (Breaks.MEANING, [*_meaning(backward)]),
     )
     return tuple(Break(one.path, one.rule, one.message, side) for side, broken in sides for one in broken)
@@ -117,6 +116,8 @@ def full_incompatibilities(new: Any, old: Any) -> tuple[Break, ...]:
 
 def _resolve(reader: Schema, writer: Schema) -> _Resolution:
     resolution = _Resolution(reader, writer)
+    for path, message in unfit_defaults(reader):
+        resolution.broken.append(Incompatibility(path, Rule.DEFAULT_UNFIT, message))
     resolution.resolve(reader.root, writer.root, short_name(writer.root))
     return resolution
 
