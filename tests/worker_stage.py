@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -21,6 +22,7 @@ from eventlog.reader import LogReader
 from eventlog.registry import Registry
 from gpu_consumers import service
 from gpu_consumers.settings import WorkerSettings
+from schemas.codec import Codec
 from schemas.events import (
     Event,
     GenerationStarted,
@@ -230,6 +232,13 @@ async def running_worker(settings: WorkerSettings) -> AsyncIterator[asyncio.Task
         await task
 
 
+class _SettingsPickler(pickle.Pickler):
+    """A codec stays in its process: the other one has its own, which writes the same framing."""
+
+    def reducer_override(self, value: object) -> Any:
+        return (Codec, (value.framing,)) if isinstance(value, Codec) else NotImplemented
+
+
 @contextmanager
 def worker_process(settings: WorkerSettings) -> Iterator[subprocess.Popen[bytes]]:
     """A worker in a process of its own, ready; killed at the end of the block, if it still lives."""
@@ -239,7 +248,7 @@ def worker_process(settings: WorkerSettings) -> Iterator[subprocess.Popen[bytes]
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(pickle.dumps(settings))
+        _SettingsPickler(process.stdin).dump(settings)
         process.stdin.close()
         assert process.stdout.readline() == b"ready\n"
         yield process
