@@ -11,7 +11,6 @@ the hot path: schemas are parsed once, and a decoded record becomes the event's 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -41,7 +40,8 @@ CONFLUENT_MAGIC = b"\0"
 Framing = Literal["single-object", "confluent"]
 
 Lookup = Callable[[int], AvroSchema]
-"""Asks for the schema behind an id. Raises ContractError: UnknownSchema if there is none."""
+"""Asks for the schema behind an id, and may block. Raises ContractError: UnknownSchema if there is none,
+SchemaRegistryUnavailable if nobody can be asked, UnusableSchema if it is none that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class Codec:
 
     framing: what is written. In Confluent framing an event can be written once its schema id is known (`learn_ours`);
         SchemaRegistered, from which readers learn the ids, is always in single-object encoding.
-    lookup: asked once for each schema id that comes up in a header and is not known; None: such events are unknown.
+    lookup: asked for a schema id that comes up in a header and is not known; once, if it knows the schema. It alone
+        decides how long a thread waits for it: threads that meet known ids go on meanwhile. None: nobody is asked.
     """
 
     def __init__(self, framing: Framing = "single-object", *, lookup: Lookup | None = None) -> None:
         self.framing = framing
         self._lookup = lookup
-        self._lock = threading.Lock()
         self._readers: dict[bytes, Reader] = dict(_RELEASED_READERS)
         self._foreign: dict[bytes, ContractError] = {}  # ids whose schemas can't be read: asked for once
         self._headers = {
@@ -131,6 +131,8 @@ class Codec:
         try:
             reader = reader_for(avro, _OURS, header_bytes=CONFLUENT_HEADER_BYTES, foreign=True)
         except ContractError as error:
+            if isinstance(error, UnknownSchema):
+                error.schema_id = schema_id
             self._foreign[header] = error
             raise
         self._readers[header] = reader
@@ -171,18 +173,12 @@ class Codec:
         )
 
     def _look_up(self, header: bytes) -> Reader:
+        if (error := self._foreign.get(header)) is not None:
+            raise error.with_traceback(None)  # else it grows each time
         schema_id = int.from_bytes(header[1:], "big")
-        with self._lock:
-            if header not in self._readers and header not in self._foreign:
-                if self._lookup is None:
-                    raise UnknownSchema(f"no schema is known by the id {schema_id}", schema_id=schema_id)
-                try:
-                    self.learn(schema_id, self._lookup(schema_id))
-                except UnknownSchema as error:
-                    error.schema_id = schema_id
-                    raise
-        if header in self._foreign:
-            raise self._foreign[header].with_traceback(None)  # else it grows each time
+        if self._lookup is None:
+            raise UnknownSchema(f"no schema is known by the id {schema_id}", schema_id=schema_id)
+        self.learn(schema_id, self._lookup(schema_id))
         return self._readers[header]
 
 

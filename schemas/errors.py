@@ -36,6 +36,12 @@ class UnknownEventType(UnknownSchema):
     code = "unknown_event_type"
 
 
+class SchemaRegistryUnavailable(UnknownSchema):
+    """The schema registry could not be asked for the schema behind an id: it may know it, and be asked again later."""
+
+    code = "schema_registry_unavailable"
+
+
 class UnusableSchema(ContractError):
     """A writer's schema that no event of ours can be read with."""
 
