@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from eventlog.errors import LogUnreachable
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader, Position
-from eventlog.record import Record
+from eventlog.record import OnUnreadable, Record, ignored
 from eventlog.registry import Registry
+from schemas.catalog import parsed_schema
+from schemas.codec import Codec
 from schemas.errors import ContractError
 from schemas.events import ControlEvent, SchemaRegistered
-from schemas.topics import CONTROL_KINDS
+from schemas.topics import CONTROL_KINDS, CONTROL_SCHEMAS
+
+_SCHEMAS: Position = (CONTROL_SCHEMAS.name, 0)
 
 Listener = Callable[[Registry], None]
 
@@ -24,7 +29,8 @@ class RegistryReader:
     first whole registry and then after each batch.
     """
 
-    def __init__(self, profile: BrokerProfile, *, client_id: str) -> None:
+    def __init__(self, profile: BrokerProfile, *, client_id: str, unreadable: OnUnreadable = ignored) -> None:
+        """unreadable: called on the reader's thread."""
         self._profile = profile
         self._client_id = f"{client_id}-registry"
         self._registry = Registry()
@@ -33,7 +39,7 @@ class RegistryReader:
         self._caught_up = threading.Event()
         self._stop = threading.Event()
         self._failure: Exception | None = None
-        self.undecodable = 0
+        self._unreadable = unreadable
         self._thread = threading.Thread(target=self._run, name=self._client_id, daemon=True)
 
     @property
@@ -69,19 +75,34 @@ class RegistryReader:
     def _run(self) -> None:
         try:
             with LogReader(self._profile, client_id=self._client_id) as reader:
-                self._follow(reader)
+                starts: dict[Position, int] = {(kind.name, 0): reader.bounds(kind.name, 0)[0] for kind in CONTROL_KINDS}
+                if reader.bounds(*_SCHEMAS)[1] > starts[_SCHEMAS]:
+                    starts[_SCHEMAS] = self._learn_schemas(starts[_SCHEMAS])
+                self._follow(reader, starts)
         except Exception as error:
             self._failure = error
         finally:
             self._caught_up.set()
 
-    def _follow(self, reader: LogReader) -> None:
-        starts: dict[Position, int] = {(kind.name, 0): reader.bounds(kind.name, 0)[0] for kind in CONTROL_KINDS}
+    def _learn_schemas(self, start: int) -> int:
+        """Before all else: what the other topics hold may be in Confluent framing. The offset that comes next.
+
+        With a reader of its own, whose waiting fetch holds up nobody.
+        """
+        with LogReader(self._profile, client_id=self._client_id) as reader:
+            for record in reader.read_to_end({_SCHEMAS: start}):
+                if self._stop.is_set():
+                    break
+                self._apply([record])
+                start = record.offset + 1
+        return start
+
+    def _follow(self, reader: LogReader, starts: dict[Position, int]) -> None:
         reader.assign_all(starts, watch_end=True)
         behind = set(starts)
         while not self._stop.is_set():
             batch = reader.poll(0.1)
-            self._apply(batch.records)
+            self._apply(sorted(batch.records, key=lambda record: record.topic != CONTROL_SCHEMAS.name))
             behind -= set(batch.ended)
             if not behind:
                 self._caught_up.set()
@@ -93,11 +114,11 @@ class RegistryReader:
                 continue
             try:
                 event = record.event()
-            except ContractError:
-                self.undecodable += 1
+            except ContractError as error:
+                self._unreadable(error)
                 continue
             if isinstance(event, SchemaRegistered):
-                self._profile.codec.learn_ours(event.schema_id, event.fingerprint)
+                _teach(self._profile.codec, event)
             if isinstance(event, ControlEvent):
                 registry = registry.apply(event)
         if registry is not self._registry:
@@ -105,3 +126,10 @@ class RegistryReader:
                 self._registry = registry
                 for listener in self._listeners:
                     listener(registry)
+
+
+def _teach(codec: Codec, event: SchemaRegistered) -> None:
+    """A schema that no event here can be read with, a newer release's new event, is passed over; so are its events."""
+    with suppress(ContractError):
+        if not codec.learn_ours(event.schema_id, event.fingerprint) and event.avro:
+            codec.learn(event.schema_id, parsed_schema(event.avro))

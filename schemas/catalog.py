@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
+from .errors import UnusableSchema
 from .events import EVENT_TYPES
 
 NAMESPACE = "headrace.v1"
@@ -29,6 +30,19 @@ def released_schemas() -> Iterator[tuple[str, AvroSchema]]:
         if release.is_dir():
             for path in sorted(release.iterdir(), key=lambda path: path.name):
                 yield release.name, cast(AvroSchema, json.loads(path.read_text("utf-8")))
+
+
+def parsed_schema(text: str | bytes) -> AvroSchema:
+    """A schema from its JSON text, whoever wrote it. Raises UnusableSchema."""
+    try:
+        schema = json.loads(text)
+    except RecursionError:
+        raise UnusableSchema("the writer's schema is nested too deep") from None
+    except ValueError as error:
+        raise UnusableSchema(f"the writer's schema is no JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise UnusableSchema("the writer's schema is no record")
+    return schema
 
 
 def full_name(event_type: type[Any]) -> str:

@@ -29,7 +29,7 @@ from .catalog import (
     released_schemas,
     single_object_header,
 )
-from .errors import ContractError, UndecodableEvent, UnencodableEvent, UnknownSchema
+from .errors import ContractError, UndecodableEvent, UnencodableEvent, UnknownSchema, UnusableSchema
 from .events import EVENT_TYPES, Event, SchemaRegistered
 from .reading import Convert, Reader, converters_of, reader_for, without_logical_types
 
@@ -140,9 +140,10 @@ class Codec:
     def learn_ours(self, schema_id: int, fingerprint: str) -> bool:
         """The same for a schema of ours or of a release, known by its fingerprint; False for any other.
 
-        With Confluent framing, events of this very schema are written with this id from now on.
+        With Confluent framing, events of this very schema are written with this id from now on. Raises UnusableSchema
+        for an id that no registry gives.
         """
-        known = self._readers.get(MARKER + bytes.fromhex(fingerprint))
+        known = _READER_BY_FINGERPRINT.get(fingerprint)
         if known is None:
             return False
         self._readers[confluent_header(schema_id)] = Reader(
@@ -183,7 +184,9 @@ class Codec:
 
 
 def confluent_header(schema_id: int) -> bytes:
-    """What stands before a body in Confluent framing."""
+    """What stands before a body in Confluent framing. Raises UnusableSchema for what is no schema id."""
+    if not 0 <= schema_id < 1 << 32:
+        raise UnusableSchema(f"{schema_id} is no schema id")
     return CONFLUENT_MAGIC + schema_id.to_bytes(4, "big")
 
 
@@ -210,6 +213,7 @@ def _released_readers() -> dict[bytes, Reader]:
 SCHEMAS: Mapping[type[Event], EventSchema] = {event_type: _load(event_type) for event_type in EVENT_TYPES}
 _OURS: Mapping[type[Event], Any] = {event_type: schema.parsed for event_type, schema in SCHEMAS.items()}
 _RELEASED_READERS: Mapping[bytes, Reader] = _released_readers()
+_READER_BY_FINGERPRINT = {header[2:].hex(): reader for header, reader in _RELEASED_READERS.items()}
 
 SINGLE_OBJECT = Codec()
 encode = SINGLE_OBJECT.encode

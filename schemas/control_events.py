@@ -97,3 +97,4 @@ class SchemaRegistered:
     schema_id: int
     version: int
     fingerprint: str
+    avro: str = ""
