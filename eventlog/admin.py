@@ -110,6 +110,8 @@ class LogAdmin:
             if spec.retention_ms is None
             else {"cleanup.policy": "delete", "retention.ms": str(spec.retention_ms)}
         )
+        if spec.max_batch_bytes is not None:
+            config["max.message.bytes"] = str(spec.max_batch_bytes)
         return NewTopic(
             spec.name, num_partitions=spec.partitions, replication_factor=self._replication_factor, config=config
         )

@@ -21,6 +21,14 @@ class DeliveryFailed(EventLogError):
     code = "delivery_failed"
 
 
+class RecordRefused(DeliveryFailed):
+    """The broker takes this record neither now nor later: it is too large, or there is no such topic, or no right to
+    write to it.
+    """
+
+    code = "record_refused"
+
+
 class LogUnreachable(EventLogError):
     """No broker answered."""
 

@@ -10,17 +10,31 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as KafkaMessage
 
-from eventlog.errors import DeliveryFailed, LogBusy
+from eventlog.errors import DeliveryFailed, LogBusy, RecordRefused
 from eventlog.profile import BrokerProfile
 from schemas.events import Event
 from schemas.headers import headers_of
+from schemas.topics import MAX_RECORD_BYTES
 
 OnDelivery = Callable[[DeliveryFailed | None], None]
+_REFUSALS = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
 
 
 class EventProducer:
@@ -49,13 +63,15 @@ class EventProducer:
         partition: int | None = None,
         on_delivery: OnDelivery | None = None,
         traceparent: bytes | None = None,
+        max_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         """Put the event on its way; `on_delivery` is called on the acknowledgement thread, with None or the failure.
 
         partition: explicit, or by the key's hash.
         traceparent: of the record that this event follows from.
+        max_bytes: of the whole record.
 
-        Raises LogBusy (nothing was sent) and UnencodableEvent.
+        Raises LogBusy and DeliveryFailed (nothing was sent; RecordRefused if it is too large), and UnencodableEvent.
         """
         self.send_bytes(
             topic,
@@ -64,6 +80,7 @@ class EventProducer:
             headers=headers_of(event, source=self._source, traceparent=traceparent),
             partition=partition,
             on_delivery=on_delivery,
+            max_bytes=max_bytes,
         )
 
     def send_bytes(
@@ -75,26 +92,68 @@ class EventProducer:
         headers: list[tuple[str, bytes]],
         partition: int | None = None,
         on_delivery: OnDelivery | None = None,
+        max_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         """`send` for an event that is encoded already."""
+        # librdkafka's own limit has to leave room for dead letters.
+        if value is not None and len(value) + len(key) > max_bytes // 2:
+            size = len(value) + len(key) + sum(len(name) + len(content) + 10 for name, content in headers)
+            if size > max_bytes:
+                raise RecordRefused(f"{topic}: {size} bytes, more than the {max_bytes} that a record may have")
 
-        def acknowledged(error: KafkaError | None, _message: object) -> None:
+        def acknowledged(error: KafkaError | None, _message: KafkaMessage) -> None:
             if on_delivery is not None:
-                on_delivery(None if error is None else DeliveryFailed(f"{topic}: {error.str()}"))
+                on_delivery(None if error is None else _failure(topic, error))
 
+        self._produce(topic, value, key, headers, -1 if partition is None else partition, acknowledged)
+
+    def write(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes,
+        *,
+        key: bytes | None,
+        headers: list[tuple[str, bytes]],
+        timeout_s: float = 35.0,
+    ) -> int:
+        """Write a record as it is and wait for the broker; the offset at which it stands now. Blocking.
+
+        Raises LogBusy and DeliveryFailed; RecordRefused where it makes no sense to try again.
+        """
+        answers: SimpleQueue[int | DeliveryFailed] = SimpleQueue()
+
+        def acknowledged(error: KafkaError | None, message: KafkaMessage) -> None:
+            answers.put((message.offset() or 0) if error is None else _failure(topic, error))
+
+        self._produce(topic, value, key, headers, partition, acknowledged)
+        try:
+            answer = answers.get(timeout=timeout_s)
+        except Empty:
+            raise DeliveryFailed(f"{topic}: no answer within {timeout_s:.0f} s") from None
+        if isinstance(answer, DeliveryFailed):
+            raise answer
+        return answer
+
+    def _produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[tuple[str, bytes]],
+        partition: int,
+        acknowledged: Callable[[KafkaError | None, KafkaMessage], None],
+    ) -> None:
         try:
             self._producer.produce(
-                topic,
-                value,
-                key,
-                partition=-1 if partition is None else partition,
-                headers=[*headers],
-                on_delivery=acknowledged,
-            )
+                topic, value, key, partition=partition, headers=[*headers], on_delivery=acknowledged
+            )  # fmt: skip
         except BufferError:
             raise LogBusy(f"the producer's buffer is full, {topic} can't take more right now") from None
         except KafkaException as error:
-            raise DeliveryFailed(f"{topic}: {error.args[0]}") from error
+            raise _failure(topic, error.args[0]) from error
+        except RuntimeError as error:  # it was closed meanwhile
+            raise DeliveryFailed(f"{topic}: {error}") from error
 
     async def deliver(
         self, topic: str, event: Event, *, key: str, partition: int | None = None, traceparent: bytes | None = None
@@ -135,6 +194,11 @@ class EventProducer:
     def _take_acknowledgements(self) -> None:
         while not self._closed.is_set():
             self._producer.poll(0.1)
+
+
+def _failure(topic: str, error: KafkaError) -> DeliveryFailed:
+    kind = RecordRefused if error.code() in _REFUSALS else DeliveryFailed
+    return kind(f"{topic}: {error.str()}")
 
 
 class _LoopWaker:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from schemas.codec import SINGLE_OBJECT, Codec
+from schemas.topics import MAX_LETTER_BYTES
 
 BrokerKind = Literal["kafka", "embedded"]
 
@@ -54,6 +55,8 @@ class BrokerProfile:
             "linger.ms": linger_ms,
             "compression.type": "none" if self.kind == "embedded" else "lz4",
             "queue.buffering.max.kbytes": 64 * 1024,
+            # Room for dead letters; other records are held to less by EventProducer. Batches stay below 1 MB.
+            "message.max.bytes": MAX_LETTER_BYTES,
             "delivery.timeout.ms": delivery_timeout_ms,
             # How long a topic may be unknown before a record for it fails: ours exist before anyone writes to them.
             "topic.metadata.propagation.max.ms": 5_000,

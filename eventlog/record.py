@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from confluent_kafka import Message as KafkaMessage
 
 from schemas.codec import SINGLE_OBJECT, Codec
+from schemas.errors import ContractError
 from schemas.events import Event
 from schemas.headers import TRACEPARENT
+
+OnUnreadable = Callable[[ContractError], None]
+"""Hears of each record that a reader by assignment could not read and went past."""
+
+
+def ignored(error: ContractError) -> None:
+    """For readers whose count nobody asks for."""
 
 
 @dataclass(frozen=True, slots=True)

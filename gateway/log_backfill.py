@@ -12,7 +12,7 @@ from typing import get_args
 from eventlog.errors import LogUnreachable
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader, Position
-from eventlog.record import Record
+from eventlog.record import OnUnreadable, Record
 from schemas.errors import ContractError
 from schemas.events import Event, RequestSubmitted, TerminalEvent, TokenLogEvent
 from schemas.ids import created_ms_of, partition_of
@@ -26,12 +26,16 @@ _TERMINAL_EVENTS = get_args(TerminalEvent)
 
 
 class LogBackfill:
-    """Looks requests up. `stop` ends a call early, with LogUnreachable."""
+    """Looks requests up. `stop` ends a call early, with LogUnreachable.
 
-    def __init__(self, profile: BrokerProfile, topics: Topics, *, client_id: str) -> None:
+    unreadable: hears of their records that can't be read, on the thread that runs the call.
+    """
+
+    def __init__(self, profile: BrokerProfile, topics: Topics, *, client_id: str, unreadable: OnUnreadable) -> None:
         self._profile = profile
         self._topics = topics
         self._client_id = client_id
+        self._unreadable = unreadable
         self._stopped = False
 
     def stop(self) -> None:
@@ -50,7 +54,7 @@ class LogBackfill:
             latest_ms = created_ms_of(request_id) + SUBMIT_WINDOW_MS
             for record in self._read(reader, starts, ends, lambda record: record.timestamp_ms > latest_ms):
                 if record.key == request_id.encode():
-                    event = _event(record)
+                    event = self._event(record)
                     if isinstance(event, RequestSubmitted):
                         return event, record.traceparent
         return None
@@ -62,7 +66,7 @@ class LogBackfill:
         with LogReader(self._profile, client_id=self._client_id) as reader:
             start = reader.offset_at(*position, max(0, created_ms_of(request_id) - CLOCK_SKEW_MS))
             for record in self._read(reader, {position: start}, {position: until}, lambda record: False):
-                event = _event(record) if record.key == key else None
+                event = self._event(record) if record.key == key else None
                 if isinstance(event, _TOKEN_LOG_EVENTS):
                     events.append(event)
                     if isinstance(event, _TERMINAL_EVENTS):
@@ -98,9 +102,9 @@ class LogBackfill:
             if idle_s >= _IDLE_SECONDS or self._stopped:
                 raise LogUnreachable(f"{sorted(open_positions)} could not be read to {ends}")
 
-
-def _event(record: Record) -> Event | None:
-    try:
-        return record.event()
-    except ContractError:
-        return None
+    def _event(self, record: Record) -> Event | None:
+        try:
+            return record.event()
+        except ContractError as error:
+            self._unreadable(error)
+            return None

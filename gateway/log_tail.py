@@ -21,7 +21,7 @@ from typing import get_args
 from eventlog.errors import LogUnreachable
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader, Position
-from eventlog.record import Record
+from eventlog.record import OnUnreadable, Record
 from schemas.errors import ContractError
 from schemas.events import TokenLogEvent
 
@@ -51,12 +51,19 @@ class _Unfollow:
 
 
 class LogTail:
-    """`deliver` is called on the loop with events of watched requests, in log order, repeats included."""
+    """`deliver` is called on the loop with events of watched requests, in log order, repeats included.
 
-    def __init__(self, profile: BrokerProfile, *, client_id: str, deliver: Deliver) -> None:
+    A record of such a request that can't be read, or is no event of a token log, says nothing: `unreadable` hears of
+    the first kind, on the tail's thread.
+    """
+
+    def __init__(
+        self, profile: BrokerProfile, *, client_id: str, deliver: Deliver, unreadable: OnUnreadable
+    ) -> None:  # fmt: skip
         self._profile = profile
         self._client_id = client_id
         self._deliver = deliver
+        self._unreadable = unreadable
         self._ends = LogEnds(profile, client_id=f"{client_id}-ends")
         self._followed: set[Position] = set()
         self._watched: set[bytes] = set()
@@ -67,7 +74,6 @@ class LogTail:
         self._thread = threading.Thread(target=self._run, name=client_id, daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: Exception | None = None
-        self.undecodable = 0
 
     def start(self) -> None:
         """Call on the loop that `deliver` belongs to."""
@@ -146,8 +152,8 @@ class LogTail:
                 continue
             try:
                 event = record.event()
-            except ContractError:
-                self.undecodable += 1
+            except ContractError as error:
+                self._unreadable(error)
                 continue
             if isinstance(event, _TOKEN_LOG_EVENTS):
                 events.append(event)

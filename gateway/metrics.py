@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gateway.response_stream import ResponseStream
+from schemas.errors import ContractError
 from schemas.events import RequestRejected
 
 _LATENCY_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -49,8 +50,17 @@ class GatewayMetrics:
         self.slow_clients = Counter("headrace:slow_clients_closed", "Clients closed as too slow", registry=registry)
         # Writes and look-ups that the log did not answer.
         self.log_failures = Counter("headrace:log_failures", "Log writes and look-ups that failed", registry=registry)
+        # Records that this gateway's readers could not read and went past; the sink keeps them. reader: tail, backfill
+        # or registry.
+        self._unreadable = Counter(
+            "headrace:unreadable_records", "Records that could not be read", ["reader", "reason"], registry=registry
+        )
         # ResponseDelivered events that could not be written: the answer was given, the record of it is missing.
         self.unrecorded = Counter("headrace:deliveries_unrecorded", "Deliveries not recorded", registry=registry)
+
+    def unreadable(self, reader: str, error: ContractError) -> None:
+        """A reader of the log went past a record that it could not read. Any thread."""
+        self._unreadable.labels(reader, error.code).inc()
 
     def finished(self, stream: ResponseStream, now_us: int) -> None:
         """A response ended while this gateway followed it."""

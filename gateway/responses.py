@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from eventlog.clock import monotonic, now_ms, now_us
 from eventlog.errors import EventLogError
@@ -62,7 +63,10 @@ class Responses:
         self._overtaken: dict[str, list[TokenLogEvent]] = {}  # live events of responses that are being read back
         self._following: dict[Position, _Following] = {}
         self._backfills = asyncio.Semaphore(MAX_BACKFILLS)
-        self.tail = LogTail(settings.profile, client_id=f"{settings.gateway_id}-tail", deliver=self.deliver)
+        self.tail = LogTail(
+            settings.profile, client_id=f"{settings.gateway_id}-tail", deliver=self.deliver,
+            unreadable=partial(metrics.unreadable, "tail"),
+        )  # fmt: skip
 
     async def create(
         self,

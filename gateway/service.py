@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -34,10 +35,15 @@ async def run(settings: GatewaySettings, *, stop: asyncio.Event, ready: Callable
     start or a reader of the log has died.
     """
     listener = _listen(settings)
-    registry = RegistryReader(settings.profile, client_id=settings.gateway_id)
-    producer = EventProducer(settings.profile, client_id=settings.gateway_id)
-    backfill = LogBackfill(settings.profile, settings.topics, client_id=f"{settings.gateway_id}-backfill")
     metrics = GatewayMetrics()
+    registry = RegistryReader(
+        settings.profile, client_id=settings.gateway_id, unreadable=partial(metrics.unreadable, "registry")
+    )
+    producer = EventProducer(settings.profile, client_id=settings.gateway_id)
+    backfill = LogBackfill(
+        settings.profile, settings.topics, client_id=f"{settings.gateway_id}-backfill",
+        unreadable=partial(metrics.unreadable, "backfill"),
+    )  # fmt: skip
     responses = Responses(settings, producer, backfill, metrics)
     readiness = Readiness(settings.profile, client_id=f"{settings.gateway_id}-readiness")
     edge = Edge(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from eventlog.reader import Position
-from eventlog.record import Record
+from eventlog.record import OnUnreadable, Record, ignored
 from gpu_consumers.prior_attempts import PriorAttempts
 from gpu_consumers.work import Work
 from schemas.errors import ContractError
@@ -57,8 +57,9 @@ class _Index:
 class AttemptLog:
     """Owned by the recovery's thread."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, *, unreadable: OnUnreadable = ignored) -> None:
         self._log = log
+        self._unreadable = unreadable
         self._indexes: dict[Position, _Index] = {}
 
     def forget(self) -> None:
@@ -76,7 +77,7 @@ class AttemptLog:
         for record in self._log.read_to_end(self._starts(begun)) if begun else ():
             prior = begun.get(record.key or b"")
             if prior is not None:
-                for event in _events(record):
+                for event in self._events(record):
                     prior.apply(event)
         return found
 
@@ -102,12 +103,12 @@ class AttemptLog:
                 starts[position] = min(offsets)
         return starts
 
-
-def _events(record: Record) -> Iterator[TokenLogEvent]:
-    """The event in the record; none where it can't be read, as no reader of the token log counts it either."""
-    try:
-        event = record.event()
-    except ContractError:
-        return
-    if isinstance(event, TokenLogEvent):
-        yield event
+    def _events(self, record: Record) -> Iterator[TokenLogEvent]:
+        """The event in the record; none where it can't be read, as for no reader of the token log it says anything."""
+        try:
+            event = record.event()
+        except ContractError as error:
+            self._unreadable(error)
+            return
+        if isinstance(event, TokenLogEvent):
+            yield event

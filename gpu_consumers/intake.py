@@ -21,6 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -70,7 +71,10 @@ class Intake:
         self._metrics = metrics
         self._inbox = inbox
         self._stop = stop
-        self._recovery = Recovery(settings.profile, client_id=settings.worker_id, hand_on=inbox.put)
+        self._recovery = Recovery(
+            settings.profile, client_id=settings.worker_id, hand_on=inbox.put,
+            unreadable=partial(metrics.unreadable, "recovery"),
+        )  # fmt: skip
         self._consumer = Consumer(
             {
                 **settings.profile.consumer(settings.worker_id, group_id=f"gpu.{settings.deployment}"),
@@ -80,8 +84,12 @@ class Intake:
                 "on_commit": self._committed,
             }
         )
-        self._lookahead = Lookahead(settings.profile, client_id=settings.worker_id)
-        self._letters = DeadLetterBox(producer, consumer=f"gpu.{settings.deployment}", settled=self._record_done)
+        self._lookahead = Lookahead(
+            settings.profile, client_id=settings.worker_id, unreadable=partial(metrics.unreadable, "lookahead")
+        )
+        self._letters = DeadLetterBox(
+            producer, metrics, consumer=f"gpu.{settings.deployment}", settled=self._record_done
+        )
         self._wanted_topics: frozenset[str] = frozenset()
         self._subscribed: frozenset[str] = frozenset()
         self._partitions: dict[Position, HeldPartition] = {}
@@ -158,7 +166,6 @@ class Intake:
                 record, deployment=self._settings.deployment, token_partitions=self._settings.topics.tokens
             )
         except ContractError as problem:
-            self._metrics.dead_letters.inc()
             self._letters.put(partition, record, problem)
             return
         if isinstance(event, RequestRouted):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
+from eventlog.record import OnUnreadable
 from gpu_consumers.partition import HeldPartition
 from schemas.errors import ContractError
 from schemas.events import RequestCancelled
@@ -20,8 +21,9 @@ _CANCEL_TYPE = b"headrace.v1.RequestCancelled"
 class Lookahead:
     """Owned by the intake's thread; nothing here waits."""
 
-    def __init__(self, profile: BrokerProfile, *, client_id: str) -> None:
+    def __init__(self, profile: BrokerProfile, *, client_id: str, unreadable: OnUnreadable) -> None:
         self._reader = LogReader(profile, client_id=f"{client_id}-ahead")
+        self._unreadable = unreadable
         self._partitions: dict[tuple[str, int], HeldPartition] = {}
 
     def begin(self, partition: HeldPartition) -> None:
@@ -47,7 +49,8 @@ class Lookahead:
                 continue
             try:
                 event = record.event()
-            except ContractError:
+            except ContractError as error:
+                self._unreadable(error)
                 continue  # the group's consumer comes to it
             if isinstance(event, RequestCancelled):
                 yield partition, event

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from schemas.errors import ContractError
+
 _SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 _STEP_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -51,10 +53,32 @@ class WorkerMetrics:
         self.open_records = gauge("headrace:open_records", "Records taken from the work topics and not finished")
         self.partitions = gauge("headrace:assigned_partitions", "Partitions of work topics held")
         self.paused_partitions = gauge("headrace:paused_partitions", "Partitions paused because enough is held")
-        self.dead_letters = counter("headrace:dead_letters", "Records that could not be understood")
+        self._dead_letters, self._dead_letters_lost = (
+            Counter(name, about, (*labels, "reason"), registry=self.registry)
+            for name, about in (
+                ("headrace:dead_letters", "Records that could not be understood"),
+                ("headrace:dead_letters_lost", "Dead letters that the log did not take"),
+            )
+        )
+        self._unreadable = Counter(
+            "headrace:unreadable_records", "Unreadable records that others keep, by who met them",
+            (*labels, "reader", "reason"), registry=self.registry,
+        )  # fmt: skip
         self.recovered = counter("headrace:recovered_requests", "Requests whose log was read for earlier attempts")
         self.unacknowledged = gauge("headrace:unacknowledged_records", "Records sent and not acknowledged")
         self.log_busy = counter("headrace:log_busy", "Times that the engine loop waited for the producer")
+
+    def dead_lettered(self, reason: str) -> None:
+        """One record that could not be understood, by the stable reason."""
+        self._dead_letters.labels(**self._labels, reason=reason).inc()
+
+    def dead_letter_lost(self, reason: str) -> None:
+        """Its letter can't be written: it is in its own topic only."""
+        self._dead_letters_lost.labels(**self._labels, reason=reason).inc()
+
+    def unreadable(self, reader: str, error: ContractError) -> None:
+        """One record that a reader by assignment could not read: lookahead, recovery or registry."""
+        self._unreadable.labels(**self._labels, reader=reader, reason=error.code).inc()
 
     def finished(self, reason: str) -> None:
         """One request ended: stop, length, cancelled, timeout, failed or dropped."""

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from eventlog.errors import LogUnreachable
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
+from eventlog.record import OnUnreadable
 from gpu_consumers.attempt_log import AttemptLog
 from gpu_consumers.work import Work
 
@@ -28,10 +29,13 @@ log = logging.getLogger("headrace.worker.recovery")
 class Recovery:
     """Takes work, gives it `prior`, and hands it on. Bounded by what the intake takes."""
 
-    def __init__(self, profile: BrokerProfile, *, client_id: str, hand_on: Callable[[Work], None]) -> None:
+    def __init__(
+        self, profile: BrokerProfile, *, client_id: str, hand_on: Callable[[Work], None], unreadable: OnUnreadable
+    ) -> None:
         self._profile = profile
         self._client_id = f"{client_id}-recovery"
         self._hand_on = hand_on
+        self._unreadable = unreadable
         self._inbox: SimpleQueue[Work | None] = SimpleQueue()
         self._stop = threading.Event()
         self._failure: Exception | None = None
@@ -57,7 +61,7 @@ class Recovery:
     def _run(self) -> None:
         try:
             with LogReader(self._profile, client_id=self._client_id) as reader:
-                attempts = AttemptLog(reader)
+                attempts = AttemptLog(reader, unreadable=self._unreadable)
                 while not self._stop.is_set():
                     self._recover(attempts, self._next_batch(attempts))
         except Exception as error:

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from queue import SimpleQueue
 
 from prometheus_client import start_http_server
@@ -52,14 +53,16 @@ async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[
     Raises GpuConsumerError: the deployment is unknown, the engine can't be opened or became unusable, a thread died.
     """
     with ExitStack() as stack:
-        reader = RegistryReader(settings.profile, client_id=settings.worker_id)
+        metrics = WorkerMetrics(deployment=settings.deployment, worker=settings.worker_id)
+        reader = RegistryReader(
+            settings.profile, client_id=settings.worker_id, unreadable=partial(metrics.unreadable, "registry")
+        )
         stack.callback(reader.close)
         await asyncio.to_thread(reader.start)
         registered = await _registered_model(reader, settings, stop)
         if registered is None:
             return
         engine, model = await asyncio.to_thread(_open, registered, settings)
-        metrics = WorkerMetrics(deployment=settings.deployment, worker=settings.worker_id)
         if settings.metrics_port is not None:
             server, _ = start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
             log.info("metrics at http://127.0.0.1:%d/metrics", server.server_port)

@@ -9,9 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import events as e
+from .bounds import MAX_EVENT_BYTES
 from .names import check_deployment, check_tenant
 
 DAY_MS = 24 * 60 * 60 * 1000
+MAX_RECORD_BYTES = 1_000_000
+"""Most bytes of a record of ours, key and headers included: what Apache Kafka's topics take unless they say more."""
+MAX_LETTER_BYTES = MAX_EVENT_BYTES + 64 * 1024
+"""The same for dead letters: the record that one wraps may be as large as its own topic takes."""
 SYSTEM = "_system"  # stands in for the tenant of dead letters whose tenant is unknown
 
 
@@ -23,6 +28,7 @@ class TopicKind:
     per: what follows the name: ("tenant",), ("deployment", "tenant") or ().
     retention_ms: how long records are kept; None: compacted, the newest of each key is kept.
     partitions: which setting gives the number of partitions; "one" is always 1.
+    max_batch_bytes: the largest batch of records that the topic takes; None: what the broker says.
     """
 
     name: str
@@ -32,6 +38,7 @@ class TopicKind:
     retention_ms: int | None
     partitions: str
     events: tuple[type[e.Event], ...]
+    max_batch_bytes: int | None = None
 
 
 REQUESTS = TopicKind(
@@ -85,7 +92,7 @@ TELEMETRY = TopicKind(
 DEAD_LETTERS = TopicKind(
     "dead-letters", ("tenant",), "origin_topic/origin_partition/origin_offset",
     "any consumer (DeadLettered); command line (DeadLetterRequeued)", 30 * DAY_MS, "one",
-    (e.DeadLettered, e.DeadLetterRequeued),
+    (e.DeadLettered, e.DeadLetterRequeued), max_batch_bytes=MAX_LETTER_BYTES,
 )  # fmt: skip
 
 TOPIC_KINDS: tuple[TopicKind, ...] = (
@@ -102,6 +109,7 @@ class TopicSpec:
     name: str
     partitions: int
     retention_ms: int | None
+    max_batch_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,7 @@ class Topics:
 
     def _spec(self, kind: TopicKind, name: str) -> TopicSpec:
         count = 1 if kind.partitions == "one" else int(getattr(self, kind.partitions))
-        return TopicSpec(name, count, kind.retention_ms)
+        return TopicSpec(name, count, kind.retention_ms, kind.max_batch_bytes)
 
 
 def requests_topic(tenant: str) -> str:

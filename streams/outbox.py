@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eventlog.dead_letters import send_dead_letter
-from eventlog.errors import DeliveryFailed, LogBusy
+from eventlog.errors import DeliveryFailed, LogBusy, RecordRefused
 from eventlog.producer import EventProducer, OnDelivery
 from eventlog.record import Record
 from schemas.errors import ContractError
@@ -84,14 +84,32 @@ class Outbox:
         await self._put(pending, put)
 
     async def send_dead_letter(
-        self, pending: Pending, record: Record, error: ContractError, *, consumer: str, now_us: int
+        self,
+        pending: Pending,
+        record: Record,
+        error: ContractError,
+        *,
+        consumer: str,
+        now_us: int,
+        refused: Callable[[DeliveryFailed], None],
     ) -> None:
-        """Keep what could not be read. Raises Unsendable when even the dead letter is too large."""
+        """Keep what could not be read. `refused` is called, on whatever thread, when the letter can't be written at
+        all; the record counts as done then.
+        """
 
         def put(on_delivery: OnDelivery) -> None:
-            send_dead_letter(self._producer, record, error, consumer=consumer, now_us=now_us, on_delivery=on_delivery)
+            def delivered(failure: DeliveryFailed | None) -> None:
+                if isinstance(failure, RecordRefused):
+                    refused(failure)
+                    failure = None
+                on_delivery(failure)
 
-        await self._put(pending, put)
+            send_dead_letter(self._producer, record, error, consumer=consumer, now_us=now_us, on_delivery=delivered)
+
+        try:
+            await self._put(pending, put)
+        except Unsendable as unsendable:
+            refused(RecordRefused(str(unsendable)))
 
     def complete(self, pending: Pending) -> None:
         """All outputs of the record are on their way."""
@@ -108,7 +126,7 @@ class Outbox:
                 put(lambda failure: self._on_delivery(pending, failure))
             except LogBusy:
                 await self._next_acknowledgement()
-            except DeliveryFailed as error:  # refused at once: too large
+            except RecordRefused as error:
                 raise Unsendable(str(error)) from error
             else:
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from prometheus_client import start_http_server
@@ -53,7 +54,11 @@ class _Service:
     def __init__(self, settings: StreamsSettings, metrics: StreamsMetrics) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._reader = RegistryReader(settings.profile, client_id=f"{settings.group}-streams")
+        self._reader = RegistryReader(
+            settings.profile,
+            client_id=f"{settings.group}-streams",
+            unreadable=partial(metrics.unreadable_in, "registry"),
+        )
         self._shelf = TokenizerShelf()
         self._decide = DecideStage(settings, metrics)
         self._validate = ValidateStage(settings, metrics, self._shelf)

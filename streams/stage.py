@@ -21,7 +21,7 @@ from schemas.errors import ContractError
 from streams.app import StreamsApp
 from streams.errors import StageFailed
 from streams.metrics import StreamsMetrics
-from streams.outbox import Outbox, Pending, Unsendable
+from streams.outbox import Outbox, Pending
 from streams.progress import Position, Progress
 from streams.settings import StreamsSettings
 
@@ -137,10 +137,14 @@ class Stage:
         self.metrics.dead_letters.labels(self.name, error.code).inc()
         where = f"{record.topic}/{record.partition}/{record.offset}"
         _LOG.warning("%s: dead letter from %s: %s", self.name, where, error)
-        try:
-            await self.outbox.send_dead_letter(pending, record, error, consumer=f"streams.{self.name}", now_us=now_us())
-        except Unsendable as too_large:
-            _LOG.error("%s: %s can't even be a dead letter: %s", self.name, where, too_large)
+
+        def refused(failure: DeliveryFailed) -> None:
+            self.metrics.dead_letters_lost.labels(self.name, error.code).inc()
+            _LOG.error("%s: %s can't even be a dead letter: %s", self.name, where, failure)
+
+        await self.outbox.send_dead_letter(
+            pending, record, error, consumer=f"streams.{self.name}", now_us=now_us(), refused=refused
+        )
 
     def count(self, outcome: str) -> None:
         """One more record with this outcome (metrics.py lists them)."""

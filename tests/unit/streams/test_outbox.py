@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from eventlog.errors import DeliveryFailed, LogBusy
+from eventlog.errors import DeliveryFailed, LogBusy, RecordRefused
 from eventlog.producer import EventProducer, OnDelivery
 from streams.book import Change
 from streams.decide import Output
@@ -29,7 +29,7 @@ class FakeProducer:
 
     def send(self, _topic: str, _event: Any, *, on_delivery: OnDelivery, **_: Any) -> None:
         if self.too_large:
-            raise DeliveryFailed("t: message too large")
+            raise RecordRefused("t: message too large")
         if self.busy:
             self.busy -= 1
             raise LogBusy("full")
