@@ -61,6 +61,9 @@ class Rule(StrEnum):
     TEXT_AND_BYTES = "text_and_bytes"
     FIELD_RENAMED = "field_renamed"
     EVENT_REMOVED = "event_removed"
+    TOPIC_REMOVED = "topic_removed"
+    KEY_CHANGED = "key_changed"
+    IDENTITY_CHANGED = "identity_changed"
 
 
 class Breaks(StrEnum):
@@ -98,8 +101,6 @@ def incompatibilities(reader: Any, writer: Any) -> tuple[Incompatibility, ...]:
 
 def full_incompatibilities(new: Any, old: Any) -> tuple[Break, ...]:
     """What breaks when `new` takes the place of `old` while readers and writers of both run, and in old logs.
-
-    A new event is held against itself: what is wrong then is a default of its own.
 
     Raises InvalidSchema.
     """

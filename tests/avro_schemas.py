@@ -32,14 +32,15 @@ def schemas(draw: Draw) -> dict[str, Any]:
     """A record with everything in it: nested and named types, names used again, itself."""
     tree = draw(st.lists(_types(), min_size=1, max_size=4))
     names: Iterator[int] = iter(range(1000))
-    root = {"type": "record", "name": "Root", "namespace": "a.b", "fields": _named_fields(tree, names)}
+    fields = _named_fields(tree, names)
+    root = {"type": "record", "name": "Root", "namespace": "a.b", "fields": fields}
     if draw(st.booleans()):
-        root["fields"].append({"name": "again", "type": ["null", "Root"], "default": None})
+        fields.append({"name": "again", "type": ["null", "Root"], "default": None})
     defined = [node["name"] for node in _nodes(root) if isinstance(node, dict) and "name" in node and "type" in node]
     reusable = [name for name in defined if name[:1] in "EFR" and name != "Root"]
     if reusable:
         name = draw(st.sampled_from(reusable))
-        root["fields"].append({"name": "once_more", "type": {"type": "array", "items": draw(_spelling(name))}})
+        fields.append({"name": "once_more", "type": {"type": "array", "items": draw(_spelling(name))}})
     return root
 
 
