@@ -27,6 +27,14 @@ class EngineInfo:
     eos_token_ids: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class KvUse:
+    """Tokens whose keys and values are in memory, and how many fit: 0 of 0 for an engine that keeps none."""
+
+    used_tokens: int = 0
+    capacity_tokens: int = 0
+
+
 class Engine(Protocol):
     """Owned by the one thread that calls it; it owns weights, KV memory and sampling state by slot.
 
@@ -42,5 +50,9 @@ class Engine(Protocol):
         ...
 
     def execute(self, plan: StepPlan) -> StepResult: ...
+
+    def kv_use(self) -> KvUse:
+        """As the newest step left it: what a plan released counts until the engine has run that plan."""
+        ...
 
     def close(self) -> None: ...

@@ -67,6 +67,7 @@ class WorkerMetrics:
         self.recovered = counter("headrace:recovered_requests", "Requests whose log was read for earlier attempts")
         self.unacknowledged = gauge("headrace:unacknowledged_records", "Records sent and not acknowledged")
         self.log_busy = counter("headrace:log_busy", "Times that the engine loop waited for the producer")
+        self.dropped_reports = counter("headrace:telemetry_dropped", "Reports that the log did not take")
 
     def dead_lettered(self, reason: str) -> None:
         """One record that could not be understood, by the stable reason."""

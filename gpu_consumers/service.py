@@ -17,10 +17,11 @@ from queue import SimpleQueue
 
 from prometheus_client import start_http_server
 
-from eventlog.clock import monotonic
+from eventlog.clock import monotonic, now_us
 from eventlog.producer import EventProducer
 from eventlog.registry import Registry
 from eventlog.registry_reader import RegistryReader
+from eventlog.telemetry import TelemetryWriter
 from gpu_consumers.answer_writer import AnswerWriter
 from gpu_consumers.engine import Engine
 from gpu_consumers.engine_choice import open_engine
@@ -30,10 +31,12 @@ from gpu_consumers.intake import Intake
 from gpu_consumers.metrics import WorkerMetrics
 from gpu_consumers.service_thread import ServiceThread
 from gpu_consumers.settings import WorkerSettings
+from gpu_consumers.telemetry import WorkerIdentity, WorkerTelemetry
+from gpu_consumers.throughput import measure_throughput
 from gpu_consumers.work import Message, Wake
 from gpu_consumers.worker import Worker
 from models.tokenizer import open_tokenizer
-from schemas.events import ModelRegistered
+from schemas.events import ModelRegistered, ThroughputMeasured
 
 LINGER_MS = 1.0
 """Puts the records of one step, which go to a few partitions, into a few batches."""
@@ -63,21 +66,29 @@ async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[
         if registered is None:
             return
         engine, model = await asyncio.to_thread(_open, registered, settings)
+        throughput = await asyncio.to_thread(_measured, engine, registered, settings)
         if settings.metrics_port is not None:
             server, _ = start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
             log.info("metrics at http://127.0.0.1:%d/metrics", server.server_port)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
-        await _Running(settings, engine, model, metrics, reader).until(stop, ready)
+        await _Running(settings, engine, model, metrics, reader, throughput).until(stop, ready)
 
 
 class _Running:
     """The threads of a worker, wired together."""
 
     def __init__(
-        self, settings: WorkerSettings, engine: Engine, model: Model, metrics: WorkerMetrics, reader: RegistryReader
+        self,
+        settings: WorkerSettings,
+        engine: Engine,
+        model: Model,
+        metrics: WorkerMetrics,
+        reader: RegistryReader,
+        throughput: ThroughputMeasured,
     ) -> None:
         self._reader = reader
+        self._throughput = throughput
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._stop_worker = threading.Event()
         self._stop_intake = threading.Event()
@@ -94,6 +105,7 @@ class _Running:
             stop=self._stop_intake,
             joined=self._tell_joined(asyncio.get_running_loop()),
         )
+        self._telemetry = TelemetryWriter(self._producer, metrics.dropped_reports.inc)
         writer = AnswerWriter(
             self._producer, metrics, stop=self._stop_worker, max_unacknowledged=4 * max(16, settings.slots)
         )
@@ -102,6 +114,12 @@ class _Running:
             model,
             writer,
             metrics,
+            WorkerTelemetry(
+                WorkerIdentity(settings.worker_id, settings.deployment, throughput.model_version),
+                self._telemetry,
+                every_seconds=settings.telemetry_seconds,
+                now=monotonic(),
+            ),
             worker_id=settings.worker_id,
             inbox=self._inbox,
             done=self._intake.done,
@@ -120,6 +138,8 @@ class _Running:
         worker = ServiceThread("worker", self._worker.run, ended)
         intake = ServiceThread("intake", self._intake.run, ended)
         self._reader.listen(self._registry_changed)
+        if self._throughput.points:
+            self._telemetry.write(self._throughput, key=self._throughput.worker)
         worker.start()
         intake.start()
         # A part that is ready takes work at once. In a group with more members than partitions nothing may be given.
@@ -185,3 +205,26 @@ def _open(registered: ModelRegistered, settings: WorkerSettings) -> tuple[Engine
         "%s on the %s engine is warm after %.1f s", registered.model_version, registered.engine, monotonic() - began
     )
     return engine, Model(tokenizer, engine.info.eos_token_ids)
+
+
+def _measured(engine: Engine, registered: ModelRegistered, settings: WorkerSettings) -> ThroughputMeasured:
+    """What the engine can do, before the group hears of us. Without points if there was no time to measure any."""
+    began = monotonic()
+    points = measure_throughput(engine, budget_seconds=settings.throughput_seconds, clock=monotonic)
+    if points:
+        best = max(points, key=lambda point: point.output_tokens_per_second)
+        log.info(
+            "measured %d points of the throughput curve in %.1f s: up to %.0f tokens/s, with %d requests at once",
+            len(points), monotonic() - began, best.output_tokens_per_second, best.batch_size,
+        )  # fmt: skip
+    is_echo = engine.info.name == "echo"
+    return ThroughputMeasured(
+        worker=settings.worker_id,
+        at_us=now_us(),
+        deployment=settings.deployment,
+        model_version=registered.model_version,
+        engine=engine.info.name,
+        device="cpu" if is_echo else settings.device,
+        dtype="" if is_echo else settings.dtype,
+        points=points,
+    )

@@ -21,6 +21,8 @@ class WorkerSettings:
     echo_tokens_per_second: rate of one sequence of the echo engine; 0 is as fast as it goes.
     marks: unfinished records of one partition that are held here.
     metrics_port: /metrics on loopback at this port, 0 for any free one; None for none.
+    telemetry_seconds: between two reports to the telemetry topic; 0 for none.
+    throughput_seconds: how long the engine may be measured before the group is joined; 0 for not at all.
     deployment_timeout_s: how long the deployment's model may be missing in the registry at the start.
     """
 
@@ -36,4 +38,6 @@ class WorkerSettings:
     threads: int | None = None
     marks: WaterMarks = field(default_factory=WaterMarks)
     metrics_port: int | None = None
+    telemetry_seconds: float = 5.0
+    throughput_seconds: float = 0.0
     deployment_timeout_s: float = 10.0

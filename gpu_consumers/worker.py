@@ -3,6 +3,7 @@
 One turn:
 
 1. Take what came in: new work, cancels, work to drop. With nothing to do, wait for it here.
+   Every few seconds, report.
 2. Ask the scheduler for the next step; requests past their deadline end.
 3. Tell the log of those that got a slot, run the step.
 4. Give each token to its generation; answers that are whole end, and all tokens are written.
@@ -28,6 +29,7 @@ from gpu_consumers.output import FinishReason
 from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.scheduler import Scheduler, Step
 from gpu_consumers.sequence import why_not_servable
+from gpu_consumers.telemetry import Load, WorkerTelemetry
 from gpu_consumers.work import Cancel, Drop, Message, Wake, Work
 from schemas.events import GenerationFailed, GenerationFinished
 
@@ -54,6 +56,7 @@ class Worker:
         model: Model,
         writer: AnswerWriter,
         metrics: WorkerMetrics,
+        telemetry: WorkerTelemetry,
         *,
         worker_id: str,
         inbox: SimpleQueue[Message],
@@ -65,6 +68,8 @@ class Worker:
         self._model = model
         self._writer = writer
         self._metrics = metrics
+        self._telemetry = telemetry
+        self._statistics = telemetry.statistics
         self._worker_id = worker_id
         self._inbox = inbox
         self._done = done
@@ -81,23 +86,34 @@ class Worker:
         """
         try:
             while not self._stop.is_set():
+                self._report_if_due()
                 self._take_messages()
                 self._turn()
         except WriterStopped:
             log.info("stopped while the log had no room")
         finally:
+            self._telemetry.last_report(self._load(), now=monotonic(), now_us=now_us())
             self._engine.close()
 
     def set_weights(self, weights: dict[str, float]) -> None:
         """Fairness weights of tenants; any thread."""
         self._scheduler.set_weights(weights)
 
+    def _report_if_due(self) -> None:
+        now = monotonic()
+        if not self._telemetry.due_in(now):
+            self._telemetry.report(self._load(), now=now, now_us=now_us())
+
+    def _load(self) -> Load:
+        return Load(self._scheduler.running_count, self._scheduler.waiting_count, self._engine.kv_use())
+
     def _take_messages(self) -> None:
         idle = not self._active
         if idle:
             self._scheduler.check_integrity()
+        patience = min(_IDLE_SECONDS, self._telemetry.due_in(monotonic())) if idle else None
         try:
-            message = self._inbox.get(block=idle, timeout=_IDLE_SECONDS if idle else None)
+            message = self._inbox.get(block=idle, timeout=patience)
             while True:
                 self._take(message)
                 message = self._inbox.get_nowait()
@@ -178,10 +194,14 @@ class Worker:
                 f"the engine {self._engine.info.name} failed with {type(error).__name__}: {error}; "
                 f"{len(self._active)} unfinished requests go to the next worker"
             ) from error
+        seconds = monotonic() - began
+        prompt_tokens = sum(len(chunk.token_ids) for chunk in plan.prefills)
         self._metrics.steps.inc()
-        self._metrics.step_seconds.observe(monotonic() - began)
-        self._metrics.prompt_tokens.inc(sum(len(chunk.token_ids) for chunk in plan.prefills))
+        self._metrics.step_seconds.observe(seconds)
+        self._metrics.prompt_tokens.inc(prompt_tokens)
         self._metrics.generation_tokens.inc(len(result.tokens))
+        if prompt_tokens or plan.decodes:  # else it only took slots back
+            self._statistics.add(seconds, prompt_tokens, len(result.tokens))
         return result
 
     def _take_result(self, result: StepResult) -> None:
@@ -217,6 +237,7 @@ class Worker:
 
     def _end(self, active: _Active, terminal: GenerationFinished | GenerationFailed) -> None:
         self._forget(active)
+        self._statistics.request_finished()
         work = active.work
         self._writer.end(active.generation, terminal, partial(self._done, work), partial(self._lost, work))
         self._metrics.e2e_seconds.observe((terminal.at_us - work.pulled_at_us) / 1e6)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gpu_consumers.engine import EngineInfo
+from gpu_consumers.engine import EngineInfo, KvUse
 from gpu_consumers.engines.slots import SlotTable
 from gpu_consumers.plan import StepPlan, StepResult
 
@@ -78,6 +78,10 @@ class EchoEngine:
         if tokens:
             self._keep_pace(decoding=bool(work.decodes))
         return StepResult(tokens, failures)
+
+    def kv_use(self) -> KvUse:
+        """None: it keeps prompts, no keys and values."""
+        return KvUse()
 
     def close(self) -> None:
         self._prompts.clear()

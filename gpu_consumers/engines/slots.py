@@ -47,6 +47,11 @@ class SlotTable:
         """Raises KeyError for a slot that holds no sequence."""
         return self._slots[slot]
 
+    @property
+    def computed_tokens(self) -> int:
+        """Of all sequences together, those aside that have failed: nothing is kept for them."""
+        return sum(slot.computed_tokens for slot in self._slots.values() if slot.failure is None)
+
     def begin(self, plan: StepPlan) -> StepWork:
         """Release and admit as planned, and choose the prefills and decodes that can be run.
 

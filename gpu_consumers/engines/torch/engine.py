@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from gpu_consumers.engine import EngineInfo
+from gpu_consumers.engine import EngineInfo, KvUse
 from gpu_consumers.engines.slots import SlotTable, StepWork
 from gpu_consumers.engines.torch.batch import build_batch
 from gpu_consumers.engines.torch.kv_memory import KvMemory
@@ -93,6 +93,9 @@ class TorchEngine:
             position, count = position + 1, 2 * count
         self.execute(StepPlan(released=tuple(slots)))
 
+    def kv_use(self) -> KvUse:
+        return KvUse(self._slots.computed_tokens, self._memory.capacity_tokens)
+
     def close(self) -> None:
         """Give the KV memory back."""
         for slot in range(self._info.slots):
@@ -102,7 +105,10 @@ class TorchEngine:
         lengths = {chunk.slot: chunk.start + len(chunk.token_ids) for chunk in work.prefills}
         lengths.update((decode.slot, decode.position + 1) for decode in work.decodes)
         self._memory.make_room(lengths)
-        batch = build_batch(work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype)
+        batch = build_batch(
+            work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype,
+            compiled=self._model.kernels is not None,
+        )  # fmt: skip
         with _threads_for(len(batch.token_ids)):
             logits = self._model.forward(batch, self._memory)
         if logits is None:

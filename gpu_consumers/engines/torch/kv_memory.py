@@ -52,6 +52,10 @@ class KvMemory:
     def free_blocks(self) -> int:
         return self._pool.free_blocks
 
+    @property
+    def capacity_tokens(self) -> int:
+        return self.blocks * BLOCK_TOKENS
+
     def blocks_of(self, slot: int) -> list[int]:
         """Blocks of the slot's sequence in order of position."""
         return self._blocks_of.get(slot, [])
