@@ -109,7 +109,8 @@ def _show_faults(contract: Contract) -> bool:
     found = breaks(contract)
     if found:
         show_table(("release", "where", "rule", "who is hurt", "why"), [_row(one) for one in found], "")
-        click.echo(f"Error: {len(found)} breaks; docs/evolution.md says how to change a schema instead.", err=True)
+        count = f"{len(found)} break{'s' if len(found) > 1 else ''}"
+        click.echo(f"Error: {count}: docs/evolution.md says how to change a schema instead.", err=True)
     return bool(altered or found)
 
 
