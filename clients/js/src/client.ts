@@ -184,7 +184,7 @@ export class HeadraceClient {
     } else if (at < this.timerAt) {
       clearTimeout(this.timer);
       this.timerAt = at;
-      this.timer = setTimeout(() => this.ring(), Math.min(Math.max(at - now(), 0), LONGEST_TIMER_MS));
+      this.timer = setTimeout(() => this.ring(), Math.min(Math.max(Math.ceil(at - now()), 0), LONGEST_TIMER_MS));
     }
   }
 

@@ -227,6 +227,7 @@ export class Session {
     }
     this.faults = 0;
     this.wake(response.deadline(now));
+    this.due ||= response.inbox.final !== null; // the line may not be needed any more
     const over = response.abandoned ? response.inbox.final !== null : response.inbox.complete;
     if (over) this.forget(response);
     else this.queue.push({ kind: "changed", response });
