@@ -125,6 +125,13 @@ def _places(node: Any) -> Iterator[Place]:
             yield from _places(field["type"])
 
 
+def without_logical_types(node: Any) -> Any:
+    """The schema with times as the integers that they are: fastavro would make datetimes, and not of every long."""
+    if isinstance(node, dict):
+        return {key: without_logical_types(inner) for key, inner in node.items() if key != "logicalType"}
+    return [without_logical_types(inner) for inner in node] if isinstance(node, list) else node
+
+
 @st.composite
 def changed(draw: Draw, schema: Any) -> Any:
     """The schema after one to three changes of any kind, good or bad. It may be no valid schema any more."""

@@ -18,11 +18,9 @@ from schemas.avro_types import InvalidSchema
 from schemas.catalog import published_schema
 from schemas.compatibility import Rule, full_incompatibilities, incompatibilities
 from schemas.events import EVENT_TYPES
-from schemas.reading import without_logical_types
-from tests.avro_schemas import changed, records_in, schemas, values_of
+from tests.avro_schemas import changed, records_in, schemas, values_of, without_logical_types
 
 PUBLISHED: list[Any] = [published_schema(event_type) for event_type in EVENT_TYPES]
-# Times as the integers that they are: fastavro would make datetimes of them, and not of every long.
 OURS = st.sampled_from([without_logical_types(schema) for schema in PUBLISHED])
 ADDITIONS = st.sampled_from(
     [
