@@ -46,6 +46,8 @@ class Edge:
             events=events,
             resumed_after=resumed_after,
         )
+        if transport == "http":  # streams count their events as they go
+            self.metrics.sent_events.inc(events)
         try:
             self.producer.send(
                 lifecycle_topic(request.tenant), event, key=request.request_id, traceparent=response.traceparent

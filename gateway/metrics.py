@@ -24,6 +24,10 @@ class GatewayMetrics:
         self.open_responses = Gauge("headrace:num_requests_running", "Unfinished responses", registry=registry)
         # Open WebSockets.
         self.sockets = Gauge("headrace:websockets_open", "Open WebSockets", registry=registry)
+        # Requests that the log has acknowledged.
+        self.accepted = Counter("headrace:requests_accepted", "Requests written to the log", registry=registry)
+        # Events that connections have taken: WebSocket messages, server-sent events, plain answers.
+        self.sent_events = Counter("headrace:events_sent", "Events handed to connections", registry=registry)
         # From the request's arrival to its first token.
         self.first_token = Histogram(
             "headrace:time_to_first_token_seconds", "Arrival to first token", ["model_name"],
@@ -55,6 +59,8 @@ class GatewayMetrics:
         self._unreadable = Counter(
             "headrace:unreadable_records", "Records that could not be read", ["reader", "reason"], registry=registry
         )
+        # Reports to the telemetry topic that the log did not take.
+        self.dropped_reports = Counter("headrace:telemetry_dropped", "Reports not written", registry=registry)
         # ResponseDelivered events that could not be written: the answer was given, the record of it is missing.
         self.unrecorded = Counter("headrace:deliveries_unrecorded", "Deliveries not recorded", registry=registry)
 

@@ -104,6 +104,7 @@ class Responses:
             self._remove(request_id)
             raise
         response.submitted = True
+        self._metrics.accepted.inc()
         return response
 
     async def find(self, tenant: str, response_id: str) -> OpenResponse:

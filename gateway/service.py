@@ -15,6 +15,7 @@ from eventlog.clock import monotonic
 from eventlog.errors import LogUnreachable
 from eventlog.producer import EventProducer
 from eventlog.registry_reader import RegistryReader
+from eventlog.telemetry import TelemetryWriter
 from gateway.app import create_app
 from gateway.edge import Edge
 from gateway.log_backfill import LogBackfill
@@ -22,6 +23,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.readiness import Readiness
 from gateway.responses import Responses
 from gateway.settings import GatewaySettings
+from gateway.telemetry import GatewayTelemetry
 from gateway.websocket_protocol import FramesProtocol
 
 SWEEP_SECONDS = 1.0
@@ -49,11 +51,16 @@ async def run(settings: GatewaySettings, *, stop: asyncio.Event, ready: Callable
     edge = Edge(
         settings, lambda: registry.registry, responses, producer, metrics, lambda: readiness.log_answers
     )  # fmt: skip
+    telemetry = GatewayTelemetry(
+        settings.gateway_id, metrics, TelemetryWriter(producer, metrics.dropped_reports.inc),
+        every_seconds=settings.telemetry_seconds,
+    )  # fmt: skip
     server = _Server(_config(settings, edge), ready)
     try:
         await asyncio.to_thread(registry.start)
         responses.tail.start()
-        await _serve(server, listener, edge, readiness, registry, stop)
+        async with telemetry.reporting():
+            await _serve(server, listener, edge, readiness, registry, stop)
     finally:
         listener.close()
         backfill.stop()

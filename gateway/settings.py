@@ -25,6 +25,7 @@ class GatewaySettings:
     stall_seconds: how long a connection may take nothing at all before it is dropped.
     accept_seconds: how long the log may take to acknowledge a request (503 past it).
     linger_seconds: how long a finished response, and a partition without open ones, stays at hand.
+    telemetry_seconds: between two reports to the telemetry topic; 0 for none.
     stop_seconds: what open connections get to end in, at a stop.
     """
 
@@ -45,4 +46,5 @@ class GatewaySettings:
     stall_seconds: float = 30.0
     accept_seconds: float = 5.0
     linger_seconds: float = 60.0
+    telemetry_seconds: float = 5.0
     stop_seconds: float = 1.0

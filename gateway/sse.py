@@ -74,6 +74,7 @@ class EventStream(Response):
                     begin, number, chunk = number, *self._chunk(number)
                     async with asyncio.timeout(self._edge.settings.stall_seconds):
                         await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    self._edge.metrics.sent_events.inc(number - begin)
                     if first_delta_at_us is None and any(stream.type_of(n) == DELTA for n in range(begin, number)):
                         first_delta_at_us = now_us()
                 if stream.finished:

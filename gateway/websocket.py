@@ -200,6 +200,7 @@ class _Socket:
                 return
             self._blocked = False
             self._taken += 1
+            self._edge.metrics.sent_events.inc(len(frames))
             for cursor in self._session.sent(now_us()):
                 self._finished(cursor)
             await asyncio.sleep(0)  # other sockets have their turn
