@@ -14,21 +14,32 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 
-from eventlog.errors import DeliveryFailed, LogUnreachable, TopicError
+from eventlog.errors import AdapterRefused, DeliveryFailed, LogUnreachable, TopicError
 from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from eventlog.registry import Registry
 from schemas.events import (
+    AdapterRegistered,
     ApiKeyIssued,
     ApiKeyRevoked,
     ControlEvent,
     ModelRegistered,
     Route,
     RouteTableChanged,
+    SchemaRegistered,
     TenantRegistered,
 )
 from schemas.names import check_deployment, check_tenant, split_model_version
-from schemas.topics import CONTROL_MODELS, CONTROL_ROUTES, CONTROL_TENANTS, TopicKind, Topics, TopicSpec
+from schemas.topics import (
+    CONTROL_ADAPTERS,
+    CONTROL_MODELS,
+    CONTROL_ROUTES,
+    CONTROL_SCHEMAS,
+    CONTROL_TENANTS,
+    TopicKind,
+    Topics,
+    TopicSpec,
+)
 
 
 class LogAdmin:
@@ -81,6 +92,19 @@ class LogAdmin:
         self.ensure(spec for tenant in registry.tenants for spec in self._topics.of_tenant(tenant, {event.deployment}))
         self._write(CONTROL_MODELS, event, event.model_version)
 
+    def register_adapter(self, event: AdapterRegistered, registry: Registry) -> None:
+        """A pinned adapter for a model version that is registered. Raises InvalidName and AdapterRefused."""
+        split_model_version(event.adapter)
+        split_model_version(event.model_version)
+        if (reason := why_not_an_adapter(event, registry)) is not None:
+            raise AdapterRefused(f"the adapter {event.adapter!r} can't be registered: {reason}")
+        self._write(CONTROL_ADAPTERS, event, event.adapter)
+
+    def register_schemas(self, events: Iterable[SchemaRegistered]) -> None:
+        """From now on every part knows these ids."""
+        for event in events:
+            self._write(CONTROL_SCHEMAS, event, f"{event.subject}/{event.schema_id}")
+
     def set_routes(self, routes: tuple[Route, ...], registry: Registry, *, now_us: int, reason: str) -> None:
         """Replace the whole route table."""
         event = RouteTableChanged(at_us=now_us, revision=registry.routes_revision + 1, routes=routes, reason=reason)
@@ -129,3 +153,18 @@ class LogAdmin:
             raise LogUnreachable(f"{kind.name} was not acknowledged within 30 s")
         if failures:
             raise failures[0]
+
+
+def why_not_an_adapter(event: AdapterRegistered, registry: Registry) -> str | None:
+    """What this registry holds against it, as a clause; None if nothing. Pure."""
+    if event.model_version not in registry.models:
+        known = ", ".join(sorted(registry.models)) or "none"
+        return f"there is no model version {event.model_version!r}; there are: {known}"
+    if event.adapter in registry.models:
+        return "a model version goes by this name"
+    known_adapter = registry.adapters.get(event.adapter)
+    if known_adapter is not None and known_adapter.model_version != event.model_version:
+        return f"it is one of {known_adapter.model_version}, and a pinned version does not change: choose the next one"
+    if event.tenant is not None and event.tenant not in registry.tenants:
+        return f"there is no tenant {event.tenant!r}: headrace tenants add {event.tenant}"
+    return None

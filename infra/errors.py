@@ -174,6 +174,25 @@ class ModelUnknown(InfraError):
         )
 
 
+class SchemaIdsMissing(InfraError):
+    code = "schema_ids_missing"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        super().__init__(
+            f"Events are to be written in Confluent framing, and the log knows no schema id for {shown}: run `headrace "
+            f"schemas register`, which asks the schema registry once, or set HEADRACE_FRAMING=single-object."
+        )
+
+
+class NoSchemaRegistry(InfraError):
+    code = "no_schema_registry"
+    exit_code = 2
+
+    def __init__(self) -> None:
+        super().__init__("No schema registry is known: set HEADRACE_SCHEMA_REGISTRY_URL to one with Confluent's API.")
+
+
 class GatewayUnreachable(InfraError):
     code = "gateway_unreachable"
 

@@ -20,7 +20,7 @@ from infra.runtime.ports import LOOPBACK, claim_port
 from infra.runtime.process import PartLaunch
 from infra.seed import seed_log
 from infra.settings import Settings, inherited_environment
-from infra.wiring import broker_choice, broker_profile, topics_of
+from infra.wiring import broker_choice, broker_profile, schema_registry_of, topics_of
 
 _BROKER_READY_SECONDS = 60.0
 # One that is said to run already answers at once or not at all.
@@ -55,7 +55,10 @@ class Plan:
         """Blocks. Raises EventLogError."""
         now = now_us()
         models = [builtin_model(name, self.smollm2, now) for name in builtin_names(self.settings.model)]
-        seed_log(broker_profile(self.settings), topics_of(self.settings), self.credentials, models, now)
+        seed_log(
+            broker_profile(self.settings), topics_of(self.settings), self.credentials, models, now,
+            schema_registry_of(self.settings),
+        )  # fmt: skip
 
 
 @contextmanager

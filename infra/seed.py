@@ -9,7 +9,9 @@ from eventlog.admin import LogAdmin
 from eventlog.profile import BrokerProfile
 from eventlog.registry import Registry
 from eventlog.registry_reader import RegistryReader
+from eventlog.schema_registry_address import RegistryAddress
 from infra.credentials import Credentials
+from infra.schema_registry import needs_registration, register_schemas
 from schemas.events import ApiKeyIssued, ControlEvent, ModelRegistered, Route, RouteTarget, TenantRegistered
 from schemas.names import split_model_version
 from schemas.topics import Topics
@@ -30,14 +32,18 @@ def seed_log(
     credentials: Credentials,
     models: Sequence[ModelRegistered],
     now_us: int,
+    schema_registry: RegistryAddress | None = None,
 ) -> None:
     """Write what is missing, and nothing that is there: limits and routes that someone changed stay.
 
-    Blocks until the broker has acknowledged. Raises EventLogError.
+    The schema registry is asked only if a schema has no id in the log yet. Blocks until the broker has acknowledged.
+    Raises EventLogError.
     """
     with LogAdmin(profile, topics) as admin:
         admin.create_shared_topics()
         registry = read_registry(profile, "headrace-seed")
+        if schema_registry is not None and needs_registration(registry):
+            register_schemas(schema_registry, admin, registry, profile.codec, now_us=now_us)
         for model in models:
             known = registry.models.get(model.model_version)
             if known is None or replace(known, at_us=now_us) != model:

@@ -7,8 +7,9 @@ import os
 import socket
 from collections.abc import Callable
 
+from eventlog.profile import BrokerProfile
 from eventlog.registry import Registry
-from infra.errors import ModelUnknown
+from infra.errors import ModelUnknown, SchemaIdsMissing
 from infra.runtime.data_directory import DataDirectory
 from infra.runtime.part import Serve
 from infra.runtime.ports import claim_port
@@ -22,18 +23,32 @@ def instance_name(part: str) -> str:
     return f"{part}-{socket.gethostname()}-{os.getpid()}"
 
 
+def part_profile(settings: Settings) -> BrokerProfile:
+    """The broker as a part needs it: in Confluent framing it must know the schema ids of all that it may write.
+
+    They come from the log; the schema registry is not asked. Raises NothingRuns, LogUnreachable, SchemaIdsMissing.
+    """
+    profile = broker_profile(settings)
+    if profile.codec.framing == "confluent":
+        read_registry(profile, "headrace-schema-ids")
+        if missing := profile.codec.missing_ids():
+            raise SchemaIdsMissing(missing)
+    return profile
+
+
 def gateway_service(settings: Settings) -> Serve:
-    """Raises NothingRuns, PortTaken."""
+    """Raises NothingRuns, LogUnreachable, SchemaIdsMissing, PortTaken."""
     from gateway.service import run
     from gateway.settings import GatewaySettings
 
     settings = connected(settings)
     service_settings = GatewaySettings(
-        profile=broker_profile(settings),
+        profile=part_profile(settings),
         topics=topics_of(settings),
         host=settings.gateway_host,
         port=claim_port(settings.gateway_port, "HEADRACE_GATEWAY_PORT", settings.gateway_host),
         gateway_id=instance_name("gateway"),
+        telemetry_seconds=settings.telemetry_seconds,
     )
 
     async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:
@@ -43,7 +58,7 @@ def gateway_service(settings: Settings) -> Serve:
 
 
 def streams_service(settings: Settings) -> Serve:
-    """Raises NothingRuns."""
+    """Raises NothingRuns, LogUnreachable, SchemaIdsMissing."""
     from streams.service import run
     from streams.settings import StreamsSettings
 
@@ -51,7 +66,7 @@ def streams_service(settings: Settings) -> Serve:
     data_dir = settings.data_dir / "streams"
     data_dir.mkdir(parents=True, exist_ok=True)
     service_settings = StreamsSettings(
-        profile=broker_profile(settings),
+        profile=part_profile(settings),
         topics=topics_of(settings),
         data_dir=data_dir,
         metrics_port=settings.streams_metrics_port,
@@ -64,12 +79,12 @@ def streams_service(settings: Settings) -> Serve:
 
 
 def worker_service(settings: Settings) -> Serve:
-    """Raises NothingRuns, LogUnreachable, ModelUnknown."""
+    """Raises NothingRuns, LogUnreachable, SchemaIdsMissing, ModelUnknown."""
     from gpu_consumers.service import run
     from gpu_consumers.settings import WorkerSettings
 
     settings = connected(settings)
-    profile = broker_profile(settings)
+    profile = part_profile(settings)
     service_settings = WorkerSettings(
         profile=profile,
         topics=topics_of(settings),
@@ -80,6 +95,8 @@ def worker_service(settings: Settings) -> Serve:
         slots=settings.slots,
         echo_tokens_per_second=settings.echo_tokens_per_second,
         metrics_port=settings.worker_metrics_port,
+        telemetry_seconds=settings.telemetry_seconds,
+        throughput_seconds=settings.throughput_seconds,
     )
 
     async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:
@@ -104,7 +121,7 @@ def deployment_of(model: str, registry: Registry) -> str:
 
 
 def sink_service(settings: Settings) -> Serve:
-    """Raises NothingRuns."""
+    """Raises NothingRuns, LogUnreachable, SchemaIdsMissing."""
     from infra.clickhouse.interface import HttpInterface
     from infra.clickhouse.schema import load_migrations
     from streams.sink.clickhouse import ClickHouseServer, EmbeddedClickHouse
@@ -113,7 +130,7 @@ def sink_service(settings: Settings) -> Serve:
 
     settings = connected(settings)
     service_settings = SinkSettings(
-        profile=broker_profile(settings),
+        profile=part_profile(settings),
         clickhouse=ClickHouseServer(settings.clickhouse_dsn)
         if settings.clickhouse_dsn
         else EmbeddedClickHouse(DataDirectory(settings.data_dir).clickhouse),

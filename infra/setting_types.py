@@ -102,5 +102,17 @@ def url(*schemes: str) -> Parser[str]:
     return parse
 
 
+def url_without_user(*schemes: str) -> Parser[str]:
+    """An address that may be shown to anyone."""
+    parse_url = url(*schemes)
+
+    def parse(value: str) -> str:
+        if "@" in urlsplit(parse_url(value)).netloc:
+            raise ValueError("it must not hold a user or a password, for which there are settings of their own")
+        return value
+
+    return parse
+
+
 port = whole_number(0, 65_535)
 partitions = whole_number(1, 1_024)

@@ -15,12 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import SettingInvalid
-from infra.setting_types import SettingInfo, number, one_of, partitions, path, port, servers, setting, text, url
+from infra.setting_types import (
+    SettingInfo,
+    number,
+    one_of,
+    partitions,
+    path,
+    port,
+    servers,
+    setting,
+    text,
+    url,
+    url_without_user,
+)
 from infra.setting_types import whole_number as whole
 
 PREFIX = "HEADRACE_"
 # The tests' own variables; no part of the product reads them.
-_NOT_OURS = ("HEADRACE_TEST_",)
+_NOT_OURS = ("HEADRACE_TEST_", "HEADRACE_REQUIRE_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,32 @@ class Settings:
     work_partitions: int = setting(4, partitions, "Partitions of each work.<deployment>.<tenant>")
     tokens_partitions: int = setting(4, partitions, "Partitions of each tokens.<tenant>")
 
+    # How events are written
+    framing: str | None = setting(
+        None,
+        one_of("single-object", "confluent"),
+        "What stands before an event: its schema's fingerprint (Avro single-object encoding) or its id in the schema "
+        "registry (Confluent framing); readers take both",
+        shown="confluent with a schema registry, else single-object",
+    )
+    schema_registry_url: str | None = setting(
+        None,
+        url_without_user("http", "https"),
+        "A schema registry with Confluent's API; asked by `headrace schemas register` and `headrace up`, and by parts "
+        "only for schemas that others have registered",
+        shown="none",
+    )
+    schema_registry_username: str | None = setting(None, text, "User of the schema registry, or API key", shown="none")
+    schema_registry_password: str | None = setting(
+        None, text, "Password of the schema registry, or API secret", shown="none", secret=True
+    )
+    schema_registry_token: str | None = setting(
+        None, text, "Bearer token of the schema registry, instead of a user", shown="none", secret=True
+    )
+    schema_registry_ca_location: Path | None = setting(
+        None, path, "CA certificates (PEM) of the schema registry", shown="the usual ones"
+    )
+
     # ClickHouse
     clickhouse_dsn: str | None = setting(
         None,
@@ -95,6 +133,14 @@ class Settings:
     dtype: str = setting("bfloat16", one_of("bfloat16", "float16", "float32"), "Number format of the torch engine")
     slots: int = setting(16, whole(1, 1_024), "Sequences that one worker runs at once")
     echo_tokens_per_second: float = setting(200.0, number(0.1, 1e6), "Rate of the echo engine, for each sequence")
+
+    # What workers and gateways tell of themselves: the topic `telemetry`
+    telemetry_seconds: float = setting(
+        5.0, number(0, 3600), "Seconds between two reports of a worker or gateway (0: none)"
+    )
+    throughput_seconds: float = setting(
+        1.0, number(0, 600), "How long a worker may measure its engine before it takes work (0: not at all)"
+    )
 
     # Prometheus' text format; the gateway has its own at /metrics
     streams_metrics_port: int | None = setting(

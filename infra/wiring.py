@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eventlog.profile import BrokerProfile
+from eventlog.schema_registry_address import RegistryAddress
 from infra.errors import NothingRuns, SettingInvalid
 from infra.runtime.broker import BrokerChoice
 from infra.runtime.data_directory import DataDirectory
 from infra.settings import Settings
+from schemas.codec import Codec, Framing
 from schemas.topics import Topics
 
 
@@ -56,6 +58,44 @@ def broker_profile(settings: Settings) -> BrokerProfile:
         settings.kafka_bootstrap_servers,
         "embedded" if settings.broker == "embedded" else "kafka",
         security=_security(settings),
+        codec=codec_of(settings),
+    )
+
+
+def codec_of(settings: Settings) -> Codec:
+    """Writes what the settings say; reads both, and asks the schema registry for ids that nobody has told it."""
+    address, framing = schema_registry_of(settings), framing_of(settings)
+    if address is None:
+        return Codec(framing)
+    # Only here: most have no schema registry, and an HTTP client takes a fifth of a second to import.
+    from eventlog.schema_lookup import SchemaLookup
+    from eventlog.schema_registry import SchemaRegistry
+
+    return Codec(framing, lookup=SchemaLookup(SchemaRegistry(address).schema))
+
+
+def framing_of(settings: Settings) -> Framing:
+    confluent = settings.framing == "confluent" or (settings.framing is None and settings.schema_registry_url)
+    return "confluent" if confluent else "single-object"
+
+
+def schema_registry_of(settings: Settings) -> RegistryAddress | None:
+    """The schema registry, if there is one. Raises SettingInvalid for what it can't be asked with."""
+    if settings.schema_registry_url is None:
+        return None
+    ca_location = settings.schema_registry_ca_location
+    if ca_location is not None and not ca_location.is_file():
+        raise SettingInvalid("HEADRACE_SCHEMA_REGISTRY_CA_LOCATION", str(ca_location), "there is no such file")
+    if settings.schema_registry_token is not None and settings.schema_registry_username is not None:
+        raise SettingInvalid(
+            "HEADRACE_SCHEMA_REGISTRY_TOKEN", "***", "HEADRACE_SCHEMA_REGISTRY_USERNAME is set too; only one can be"
+        )
+    return RegistryAddress(
+        settings.schema_registry_url,
+        settings.schema_registry_username,
+        settings.schema_registry_password,
+        settings.schema_registry_token,
+        ca_location,
     )
 
 

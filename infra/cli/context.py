@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import click
 
 from eventlog.admin import LogAdmin
+from eventlog.profile import BrokerProfile
 from eventlog.registry import Registry
 from infra.seed import read_registry
 from infra.settings import Settings, load_settings
@@ -28,8 +29,9 @@ def settings_with_warnings() -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
-    """The registry as it is now, and the means to change it."""
+    """The registry as it is now, and the means to change it. `profile` knows the schema ids that are in the log."""
 
+    profile: BrokerProfile
     admin: LogAdmin
     registry: Registry
 
@@ -41,4 +43,4 @@ def registry_access() -> Iterator[RegistryAccess]:
     profile = broker_profile(settings)
     with LogAdmin(profile, topics_of(settings)) as admin:
         admin.create_shared_topics()  # on a fresh cluster the first command is one of these
-        yield RegistryAccess(admin, read_registry(profile, "headrace-command-line"))
+        yield RegistryAccess(profile, admin, read_registry(profile, "headrace-command-line"))

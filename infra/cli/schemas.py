@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from infra.cli.schemas_register import register
 from infra.cli.tables import show_table
 from schemas.catalog import avro_fingerprint
 from schemas.changes import changes
@@ -28,7 +29,10 @@ _UNRELEASED = "unreleased"
 
 @click.group()
 def schemas() -> None:
-    """List the events, hold them against every release, and release them."""
+    """List the events, hold them against every release, release and register them."""
+
+
+schemas.add_command(register)
 
 
 @schemas.command("list")
