@@ -12,14 +12,14 @@ the hot path: schemas are parsed once, and a decoded record becomes the event's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, Literal
 
 import fastavro
 from fastavro.schema import parse_schema
 
-from .bounds import MAX_EVENT_BYTES
+from .bounds import MAX_EVENT_BYTES, SMALL_BYTES, Bounds, check_bounds
 from .catalog import (
     MARKER,
     AvroSchema,
@@ -29,9 +29,11 @@ from .catalog import (
     released_schemas,
     single_object_header,
 )
+from .conversion import Check, Convert, int_check_of, to_avro_of
 from .errors import ContractError, UndecodableEvent, UnencodableEvent, UnknownSchema, UnusableSchema
 from .events import EVENT_TYPES, Event, SchemaRegistered
-from .reading import Convert, Reader, converters_of, reader_for, without_logical_types
+from .plain_schema import without_logical_types
+from .reading import Reader, reader_for
 
 HEADER_BYTES = 10
 CONFLUENT_HEADER_BYTES = 5
@@ -57,6 +59,8 @@ class EventSchema:
     avro: AvroSchema
     parsed: Any
     to_avro: tuple[tuple[str, Convert], ...]
+    check: Check
+    bounds: Bounds | None
 
     @property
     def fingerprint(self) -> str:
@@ -89,10 +93,6 @@ class Codec:
         event_type = type(event)
         schema = SCHEMAS[event_type]
         record = event.__dict__
-        if schema.to_avro:
-            record = dict(record)
-            for name, convert in schema.to_avro:
-                record[name] = convert(record[name])
         header = self._headers.get(event_type)
         if header is None:
             raise UnencodableEvent(
@@ -102,14 +102,18 @@ class Codec:
         out = BytesIO(header)
         out.seek(len(header))
         try:
+            schema.check(record)
+            if schema.to_avro:
+                record = dict(record)
+                for name, convert in schema.to_avro:
+                    record[name] = convert(record[name])
             fastavro.schemaless_writer(out, schema.parsed, record)
         except Exception as error:  # fastavro raises whatever the wrong value made it raise
             raise UnencodableEvent(f"{event_type.__name__} does not fit its schema: {error}") from error
-        if out.tell() > MAX_EVENT_BYTES:
-            raise UnencodableEvent(
-                f"{event_type.__name__} takes {out.tell()} bytes, more than the {MAX_EVENT_BYTES} that readers take"
-            )
-        return out.getvalue()
+        data = out.getvalue()
+        if len(data) > SMALL_BYTES:
+            _check_readable(data, len(header), schema)
+        return data
 
     def decode(self, data: bytes) -> Event:
         """The event in these bytes.
@@ -146,9 +150,7 @@ class Codec:
         known = _READER_BY_FINGERPRINT.get(fingerprint)
         if known is None:
             return False
-        self._readers[confluent_header(schema_id)] = Reader(
-            known.event_type, CONFLUENT_HEADER_BYTES, known.writer, known.reader, known.convert, known.bounds
-        )
+        self._readers[confluent_header(schema_id)] = replace(known, header_bytes=CONFLUENT_HEADER_BYTES)
         is_current = fingerprint == SCHEMAS[known.event_type].fingerprint
         if self.framing == "confluent" and is_current and known.event_type is not SchemaRegistered:
             self._headers[known.event_type] = confluent_header(schema_id)
@@ -190,6 +192,18 @@ def confluent_header(schema_id: int) -> bytes:
     return CONFLUENT_MAGIC + schema_id.to_bytes(4, "big")
 
 
+def _check_readable(data: bytes, start: int, schema: EventSchema) -> None:
+    """What no reader takes must not be written: its writer would wait for an answer to it."""
+    name = schema.event_type.__name__
+    if len(data) > MAX_EVENT_BYTES:
+        raise UnencodableEvent(f"{name} takes {len(data)} bytes, more than the {MAX_EVENT_BYTES} that readers take")
+    if schema.bounds is not None:
+        try:
+            check_bounds(data, start, schema.bounds)
+        except UndecodableEvent as error:
+            raise UnencodableEvent(f"{name} is more than readers take: {error}") from error
+
+
 def _load(event_type: type[Event]) -> EventSchema:
     avro = published_schema(event_type)
     parsed: Any = parse_schema(without_logical_types(avro), named_schemas={})
@@ -198,8 +212,9 @@ def _load(event_type: type[Event]) -> EventSchema:
         header=single_object_header(avro),
         avro=avro,
         parsed=parsed,
-        # fastavro writes tuples of plain values as they are
-        to_avro=tuple((name, to) for name, (to, _) in converters_of(parsed).items() if to is not list),
+        to_avro=to_avro_of(parsed),
+        check=int_check_of(parsed),
+        bounds=Bounds.of(parsed, always=False),
     )
 
 

@@ -6,22 +6,22 @@ an older writer did not know with defaults and drops what a newer one knows more
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 import fastavro
-from fastavro.schema import parse_schema
+from fastavro.schema import parse_schema, to_parsing_canonical_form
 
-from . import events
-from .bounds import Bounds, check_bounds
-from .catalog import EVENT_TYPE_BY_NAME, AvroSchema, avro_fingerprint
+from .bounds import SMALL_BYTES, Bounds, check_bounds
+from .catalog import EVENT_TYPE_BY_NAME, AvroSchema
+from .conversion import Check, Convert, from_avro_of, int_check_of
 from .errors import UndecodableEvent, UnknownEventType, UnusableSchema
 from .events import Event
+from .plain_schema import plain_name, plain_writer_schema, without_logical_types
 
-Convert = Callable[[Any], Any]
-_SMALL_BYTES = 64 * 1024  # no event of ours takes more than 200 times as much memory as it has bytes
+_MAX_PROBLEM_CHARS = 300  # an Avro library's message may hold all of both schemas
 _set = object.__setattr__
 _new = object.__new__
 
@@ -31,6 +31,7 @@ class Reader:
     """Reads bodies that were written with one schema.
 
     reader: our schema, where the writer's is another one.
+    convert, check: see conversion.py.
     bounds: what must be checked before a large body (any body, of a foreign schema) is read; None: nothing.
     """
 
@@ -39,20 +40,22 @@ class Reader:
     writer: Any
     reader: Any
     convert: tuple[tuple[str, Convert], ...]
+    check: Check
     bounds: Bounds | None
 
     def read(self, data: bytes) -> Event:
         """The event behind the header. Raises UndecodableEvent."""
-        if self.bounds is not None and (self.bounds.always or len(data) > _SMALL_BYTES):
+        if self.bounds is not None and (self.bounds.always or len(data) > SMALL_BYTES):
             check_bounds(data, self.header_bytes, self.bounds)
         body = BytesIO(data)
         body.seek(self.header_bytes)
         try:
             record: Any = fastavro.schemaless_reader(body, self.writer, self.reader)
+            self.check(record)
             for name, convert in self.convert:
                 record[name] = convert(record[name])
         except Exception as error:  # corrupt bytes surface as any of a dozen types
-            problem = str(error) or type(error).__name__
+            problem = str(error)[:_MAX_PROBLEM_CHARS] or type(error).__name__
             raise UndecodableEvent(f"corrupt {self.event_type.__name__}: {problem}") from error
         if body.tell() != len(data):
             raise UndecodableEvent(f"{len(data) - body.tell()} bytes left over after a {self.event_type.__name__}")
@@ -74,71 +77,34 @@ def reader_for(writer: AvroSchema, ours: Mapping[type[Event], Any], *, header_by
     if event_type is None:
         raise UnknownEventType(f"{name} is no event that is known here")
     try:
-        plain = without_logical_types(writer)
-        bounds = Bounds.of(plain, always=foreign)
-        parsed = parse_schema(plain, named_schemas={})
+        parsed = parse_schema(
+            plain_writer_schema(writer) if foreign else without_logical_types(writer), named_schemas={}
+        )
+        bounds = Bounds.of(parsed, always=foreign)
+        reader = None if _same_bytes(parsed, ours[event_type]) else ours[event_type]
     except UnusableSchema:
         raise
     except Exception as error:  # whatever the wrong schema made the parser raise
-        raise UnusableSchema(f"the writer's schema of {name} can't be read: {error}") from error
-    reader = ours[event_type]
+        problem = str(error)[:_MAX_PROBLEM_CHARS]
+        raise UnusableSchema(f"the writer's schema of {name} can't be read: {problem}") from error
     return Reader(
         event_type=event_type,
         header_bytes=header_bytes,
         writer=parsed,
-        # Same canonical form: same bytes, nothing to resolve.
-        reader=None if avro_fingerprint(plain) == avro_fingerprint(reader) else reader,
-        convert=tuple((field, back) for field, (_, back) in converters_of(reader).items()),
+        reader=reader,
+        convert=from_avro_of(ours[event_type]),
+        check=int_check_of(ours[event_type]),
         bounds=bounds,
     )
+
+
+def _same_bytes(writer: Any, ours: Any) -> bool:
+    """Whether there is nothing to resolve. The canonical forms tell; their fingerprints can be forged."""
+    return bool(to_parsing_canonical_form(writer) == to_parsing_canonical_form(ours))
 
 
 def _full_name_of(schema: AvroSchema) -> str:
     if not isinstance(schema, Mapping) or schema.get("type") not in ("record", "error"):
         raise UnusableSchema("the writer's schema is no record")
-    name = str(schema.get("name", ""))
-    return name if "." in name else f"{schema.get('namespace', '')}.{name}"
-
-
-def without_logical_types(node: Any, depth: int = 0) -> Any:
-    """Times stay integers in process: fastavro would build a datetime for each one."""
-    if depth > 64:
-        raise UnusableSchema("the writer's schema is nested more than 64 deep")
-    if isinstance(node, dict):
-        if "logicalType" in node:
-            return without_logical_types(node["type"], depth + 1)
-        return {key: without_logical_types(value, depth + 1) for key, value in node.items()}
-    if isinstance(node, list):
-        return [without_logical_types(value, depth + 1) for value in node]
-    return node
-
-
-def converters_of(record: Mapping[str, Any]) -> dict[str, tuple[Convert, Convert]]:
-    """(to Avro, from Avro) of each field whose Python form is not what fastavro wants or gives."""
-    found = {field["name"]: _converters(field["type"]) for field in record["fields"]}
-    return {name: pair for name, pair in found.items() if pair is not None}
-
-
-def _converters(avro_type: Any) -> tuple[Convert, Convert] | None:
-    if isinstance(avro_type, dict) and avro_type["type"] == "record":
-        cls = getattr(events, avro_type["name"].rpartition(".")[2])
-        inner = converters_of(avro_type)
-
-        def to_record(value: Any) -> dict[str, Any]:
-            return {**vars(value), **{name: to(getattr(value, name)) for name, (to, _) in inner.items()}}
-
-        def from_record(record: dict[str, Any]) -> Any:
-            for name, (_, back) in inner.items():
-                record[name] = back(record[name])
-            value = _new(cls)
-            _set(value, "__dict__", record)
-            return value
-
-        return to_record, from_record
-    if isinstance(avro_type, dict) and avro_type["type"] == "array":
-        item = _converters(avro_type["items"])
-        if item is None:
-            return list, tuple
-        to_item, from_item = item
-        return (lambda values: [to_item(v) for v in values]), (lambda values: tuple(map(from_item, values)))
-    return None
+    name = plain_name(schema.get("name"))
+    return name if "." in name else f"{plain_name(schema.get('namespace'))}.{name}"

@@ -1,0 +1,133 @@
+"""Between an event's fields and a record as fastavro reads and writes it.
+
+Tuples of Python are lists there, and nested records dictionaries. Avro's int has 32 bits, Python's has not, and
+fastavro writes and reads any: both ways are checked, so that nobody else's reader refuses what ours took.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any
+
+from . import events
+
+Convert = Callable[[Any], Any]
+Check = Callable[[Mapping[str, Any]], None]
+INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
+_set = object.__setattr__
+_new = object.__new__
+
+
+def to_avro_of(record: Mapping[str, Any]) -> tuple[tuple[str, Convert], ...]:
+    """(field, conversion) for each field that fastavro does not write as it is: it takes tuples of plain values."""
+    return tuple((name, to) for name, (to, _) in _converters_of(record).items() if to is not list)
+
+
+def from_avro_of(record: Mapping[str, Any]) -> tuple[tuple[str, Convert], ...]:
+    """(field, conversion) for each field that fastavro does not give as the event has it."""
+    return tuple((name, back) for name, (_, back) in _converters_of(record).items())
+
+
+def int_check_of(record: Mapping[str, Any]) -> Check:
+    """Raises OverflowError, with the field's name, where an int of this record has more than 32 bits.
+
+    Nested records are checked where they are converted.
+    """
+    plain = [field["name"] for field in record["fields"] if field["type"] == "int"]
+    optional = [field["name"] for field in record["fields"] if field["type"] == ["null", "int"]]
+    arrays = [field["name"] for field in record["fields"] if _is_array_of_ints(field["type"])]
+    checks = [*([_plain_ints(plain)] if plain else []), *map(_optional_int, optional), *map(_array_of_ints, arrays)]
+    if len(checks) == 1:
+        return checks[0]
+
+    def check(fields: Mapping[str, Any]) -> None:
+        for each in checks:
+            each(fields)
+
+    return check
+
+
+def _plain_ints(names: list[str]) -> Check:
+    """One look at all of them: this runs for every event."""
+    get, pack = itemgetter(*names, names[0]), struct.Struct(f"{len(names) + 1}i").pack
+
+    def check(fields: Mapping[str, Any]) -> None:
+        try:
+            pack(*get(fields))
+        except struct.error:
+            raise _too_large(next(name for name in names if not _fits(fields[name]))) from None
+
+    return check
+
+
+def _optional_int(name: str) -> Check:
+    def check(fields: Mapping[str, Any]) -> None:
+        value = fields[name]
+        if value is not None and not _fits(value):
+            raise _too_large(name)
+
+    return check
+
+
+def _array_of_ints(name: str) -> Check:
+    def check(fields: Mapping[str, Any]) -> None:
+        try:
+            array("i", fields[name])
+        except OverflowError:
+            raise _too_large(name) from None
+
+    return check
+
+
+def _fits(value: Any) -> bool:
+    return isinstance(value, int) and INT_MIN <= value <= INT_MAX
+
+
+def _too_large(name: str) -> OverflowError:
+    return OverflowError(f"{name} holds what is no int of 32 bits")
+
+
+def _is_array_of_ints(avro_type: Any) -> bool:
+    return isinstance(avro_type, Mapping) and avro_type["type"] == "array" and avro_type["items"] == "int"
+
+
+def _converters_of(record: Mapping[str, Any]) -> dict[str, tuple[Convert, Convert]]:
+    """(to Avro, from Avro) of each field whose Python form is not what fastavro wants or gives."""
+    found = {field["name"]: _converters(field["type"]) for field in record["fields"]}
+    return {name: pair for name, pair in found.items() if pair is not None}
+
+
+def _converters(avro_type: Any) -> tuple[Convert, Convert] | None:
+    if isinstance(avro_type, Mapping) and avro_type["type"] == "record":
+        return _record_converters(avro_type)
+    if isinstance(avro_type, Mapping) and avro_type["type"] == "array":
+        item = _converters(avro_type["items"])
+        if item is None:
+            return list, tuple
+        to_item, from_item = item
+        return (lambda values: [to_item(v) for v in values]), (lambda values: tuple(map(from_item, values)))
+    return None
+
+
+def _record_converters(record: Mapping[str, Any]) -> tuple[Convert, Convert]:
+    cls = getattr(events, record["name"].rpartition(".")[2])
+    inner = _converters_of(record)
+    check = int_check_of(record)
+
+    def to_record(value: Any) -> dict[str, Any]:
+        fields = vars(value)
+        check(fields)
+        return {**fields, **{name: to(fields[name]) for name, (to, _) in inner.items()}}
+
+    def from_record(fields: dict[str, Any]) -> Any:
+        check(fields)
+        for name, (_, back) in inner.items():
+            fields[name] = back(fields[name])
+        value = _new(cls)
+        _set(value, "__dict__", fields)
+        return value
+
+    return to_record, from_record
