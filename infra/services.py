@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 from eventlog.profile import BrokerProfile
 from eventlog.registry import Registry
+from eventlog.registry_reader import RegistryReader
 from infra.errors import ModelUnknown, SchemaIdsMissing
 from infra.runtime.data_directory import DataDirectory
 from infra.runtime.part import Serve
 from infra.runtime.ports import claim_port
 from infra.seed import read_registry
 from infra.settings import Settings
-from infra.wiring import broker_profile, connected, topics_of
+from infra.wiring import broker_profile, connected, framing_of, topics_of
 
 
 def instance_name(part: str) -> str:
@@ -129,16 +130,25 @@ def sink_service(settings: Settings) -> Serve:
     from streams.sink.settings import SinkSettings
 
     settings = connected(settings)
+    profile = part_profile(settings)
     service_settings = SinkSettings(
-        profile=part_profile(settings),
+        profile=profile,
         clickhouse=ClickHouseServer(settings.clickhouse_dsn)
         if settings.clickhouse_dsn
         else EmbeddedClickHouse(DataDirectory(settings.data_dir).clickhouse),
         migrations=load_migrations(),
         read_interface=HttpInterface(port=settings.clickhouse_port),
+        metrics_port=settings.sink_metrics_port,
     )
 
     async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:
-        await run(service_settings, stop=stop, ready=ready)
+        # The other parts follow the registry anyway, the sink for nothing but the schema ids that are new in it.
+        ids = RegistryReader(profile, client_id="headrace-sink")
+        try:
+            if framing_of(settings) == "confluent" or settings.schema_registry_url is not None:
+                await asyncio.to_thread(ids.start)
+            await run(service_settings, stop=stop, ready=ready)
+        finally:
+            await asyncio.to_thread(ids.close)
 
     return serve

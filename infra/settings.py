@@ -149,6 +149,9 @@ class Settings:
     worker_metrics_port: int | None = setting(
         None, port, "Metrics of a worker, on loopback (0: any free port)", shown="none"
     )
+    sink_metrics_port: int | None = setting(
+        None, port, "Metrics of the sink, on loopback (0: any free port)", shown="none"
+    )
 
     def environment(self) -> dict[str, str]:
         """These settings as variables: what reads them back gets equal Settings."""

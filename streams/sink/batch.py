@@ -60,13 +60,16 @@ class Batch:
     size_bytes: int = 0
     undecodable: int = 0
 
-    def add(self, partition: Partition, offset: int, value: bytes, timestamp_ms: int) -> None:
-        """The next record of its partition. It makes a row, or none where its table has it already."""
+    def add(self, partition: Partition, offset: int, value: bytes, timestamp_ms: int) -> ContractError | None:
+        """The next record of its partition. It makes a row, or none where its table has it already.
+
+        Gives the error where it made a row of bytes that can't be decoded.
+        """
         self.next_offsets[partition] = offset + 1
         event = decoded(value, self.codec)
         table = TOKEN_EVENTS if isinstance(event, TokensGenerated) else EVENTS
         if offset <= self.marks.tables[table].get(partition, -1):
-            return
+            return None
         self.size_bytes += len(value)
         origin = Origin(partition, offset)
         if isinstance(event, TokensGenerated):
@@ -74,8 +77,10 @@ class Batch:
         elif isinstance(event, ContractError):
             self.undecodable += bool(value)
             add_undecodable(self.events, origin, value, event, timestamp_ms)
+            return event if value else None
         else:
             add_event(self.events, origin, event)
+        return None
 
     def __len__(self) -> int:
         """Rows of both tables."""

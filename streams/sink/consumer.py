@@ -6,6 +6,9 @@ What happens when:
 - partitions are taken away: the batch is inserted and committed if that works at once, else forgotten. Rebalances take
   all partitions (the eager protocol), so nothing of a forgotten batch stays behind in our positions.
 - partitions are given: the marks are asked for, and reading starts where they and the committed offsets say.
+- a record can't be read: its bytes are a row of `events`, and where nobody else writes its dead letter, the sink does.
+  Letters are acknowledged before their batch is inserted, so a record that has its row has its letter; while the log
+  does not take them, the batch waits as it waits for ClickHouse. A letter that can't ever be written is counted.
 - the commit fails: nothing; the next owner reads the records again and the marks drop them.
 """
 
@@ -21,10 +24,13 @@ from confluent_kafka import Message as KafkaMessage
 
 from eventlog.clock import monotonic, now_us
 from eventlog.errors import LogUnreachable
+from eventlog.record import Record
 from schemas.topics import TOPIC_KINDS
 from streams.sink.batch import Batch, Marks
-from streams.sink.errors import ClickHouseUnavailable
+from streams.sink.errors import ClickHouseUnavailable, LettersWait
+from streams.sink.letters import SinkLetters, is_the_sinks
 from streams.sink.log_ids import LogIds
+from streams.sink.metrics import SinkMetrics
 from streams.sink.retry import Backoff
 from streams.sink.rows import Partition
 from streams.sink.settings import SinkSettings
@@ -54,12 +60,16 @@ class SinkConsumer:
         self,
         settings: SinkSettings,
         store: Store,
+        letters: SinkLetters,
+        metrics: SinkMetrics,
         cluster_id: str,
         stop: threading.Event,
         on_assigned: Callable[[], object],
     ) -> None:
         self._settings = settings
         self._store = store
+        self._letters = letters
+        self._metrics = metrics
         self._stop = stop
         self._on_assigned = on_assigned
         self._log_ids = LogIds(settings.profile, cluster_id)
@@ -67,6 +77,7 @@ class SinkConsumer:
         self._batch = Batch(Marks(), settings.profile.codec)
         self._inserted: set[str] = set()  # tables that have this batch already
         self._ingested_on = 0
+        self._committed: dict[Partition, int] = {}  # since the partitions were given
         self._began_at: float | None = None  # when the batch took its first record
         self._backoff = Backoff(settings.first_retry_seconds, settings.max_retry_seconds)
         self._consumer = Consumer(
@@ -129,31 +140,42 @@ class SinkConsumer:
         if partition is None:  # a record of a partition that was just taken away
             return
         value = message.value()
-        self._batch.add(
+        unreadable = self._batch.add(
             partition,
             message.offset() or 0,
             value.encode() if isinstance(value, str) else value or b"",
             message.timestamp()[1],
         )
+        if unreadable is not None:
+            self._metrics.unreadable(partition.topic, unreadable)
+            if is_the_sinks(partition.topic):
+                self._letters.put(Record.of(message, self._settings.profile.codec), unreadable)
         if self._began_at is None:
             self._began_at = monotonic()
 
     def _flush(self) -> bool:
         """Insert and commit the batch; False if ClickHouse did not take it (it is kept, and the wait is noted)."""
         batch = self._batch
+        began_at = monotonic()
         self._ingested_on = self._ingested_on or now_us() // _DAY_US
         try:
+            if not self._letters.settle(self._settings.letters_seconds):
+                raise LettersWait("the log did not acknowledge its dead letters")
             for rows in batch.tables:
                 if rows.table not in self._inserted:
                     self._store.insert(rows, ingested_on=self._ingested_on)
                     self._inserted.add(rows.table)
-        except ClickHouseUnavailable as error:
+                    self._metrics.rows.labels(rows.table).inc(len(rows))
+        except (ClickHouseUnavailable, LettersWait) as error:
+            self._metrics.failed_flushes.inc()
+            self._metrics.waiting_rows.set(len(batch))
             delay = self._backoff.failed(monotonic())
             log.warning("%d rows wait, the next attempt is in %.1f s: %s", len(batch), delay, error)
             return False
         if self._backoff.worked():
-            log.info("ClickHouse takes rows again")
+            log.info("rows are taken again")
         self._commit(batch)
+        self._measure(batch, began_at)
         if batch.undecodable:
             log.warning("%d records could not be decoded; they are in headrace.events as they are", batch.undecodable)
         self._begin(batch.marks)
@@ -171,6 +193,17 @@ class SinkConsumer:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             log.warning("offsets were not committed, the records will be read again: %s", error.args[0].str())
+
+    def _measure(self, batch: Batch, began_at: float) -> None:
+        self._metrics.insert_seconds.observe(monotonic() - began_at)
+        self._metrics.waiting_rows.set(0)
+        self._committed |= batch.next_offsets
+        behind = 0
+        for partition, offset in self._committed.items():
+            at = TopicPartition(partition.topic, partition.number)
+            _, end = self._consumer.get_watermark_offsets(at, cached=True)  # as the newest fetch told it
+            behind += max(0, end - offset)
+        self._metrics.lag.set(behind)
 
     def _assigned(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         self._partitions = {}
@@ -220,5 +253,7 @@ class SinkConsumer:
     def _forget(self, consumer: Consumer) -> None:
         self._backoff.worked()
         self._partitions = {}
+        self._committed = {}
+        self._letters.forget()
         self._begin(Marks())
         consumer.unassign()

@@ -15,6 +15,12 @@ class ClickHouseUnavailable(SinkError):
     code = "clickhouse_unavailable"
 
 
+class LettersWait(SinkError):
+    """The log has not acknowledged a batch's dead letters yet: the same again later may work."""
+
+    code = "letters_wait"
+
+
 class ClickHouseUnusable(SinkError):
     """ClickHouse can't be used as it is set up (path owned by another process, wrong address, wrong password)."""
 

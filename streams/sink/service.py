@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+
+from prometheus_client import start_http_server
 
 from eventlog.admin import LogAdmin
 from eventlog.clock import monotonic
+from eventlog.producer import EventProducer
 from schemas.topics import Topics
 from streams.sink.clickhouse import EmbeddedClickHouse
 from streams.sink.consumer import SinkConsumer
 from streams.sink.errors import ClickHouseUnavailable
+from streams.sink.letters import SinkLetters
+from streams.sink.metrics import SinkMetrics
 from streams.sink.retry import Backoff
 from streams.sink.settings import SinkSettings
 from streams.sink.store import Store
@@ -32,12 +38,13 @@ async def run(settings: SinkSettings, *, stop: asyncio.Event, ready: Callable[[]
     for name in ("clickhouse_connect", "urllib3"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     ready = _once(ready)
-    with Store(settings.clickhouse) as store:
+    metrics = SinkMetrics()
+    with Store(settings.clickhouse) as store, _metrics_served(settings, metrics):
         await _migrate(settings, store, stop, ready)
         if stop.is_set():
             return
         async with _readers(settings):
-            await _consume(settings, store, stop, ready)
+            await _consume(settings, store, metrics, stop, ready)
 
 
 async def _migrate(settings: SinkSettings, store: Store, stop: asyncio.Event, ready: Callable[[], None]) -> None:
@@ -55,14 +62,19 @@ async def _migrate(settings: SinkSettings, store: Store, stop: asyncio.Event, re
             return
 
 
-async def _consume(settings: SinkSettings, store: Store, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+async def _consume(
+    settings: SinkSettings, store: Store, metrics: SinkMetrics, stop: asyncio.Event, ready: Callable[[], None]
+) -> None:
     loop = asyncio.get_running_loop()
     halt = threading.Event()
 
     def work() -> None:
         with LogAdmin(settings.profile, Topics()) as admin:
             cluster_id = admin.cluster_id()
-        SinkConsumer(settings, store, cluster_id, halt, lambda: loop.call_soon_threadsafe(ready)).run()
+        with EventProducer(settings.profile, client_id="headrace-sink") as producer:
+            letters = SinkLetters(producer, metrics)
+            joined = partial(loop.call_soon_threadsafe, ready)
+            SinkConsumer(settings, store, letters, metrics, cluster_id, halt, joined).run()
 
     working = asyncio.create_task(asyncio.to_thread(work))
     stopping = asyncio.create_task(stop.wait())
@@ -72,6 +84,20 @@ async def _consume(settings: SinkSettings, store: Store, stop: asyncio.Event, re
         halt.set()
         stopping.cancel()
         await working
+
+
+@contextmanager
+def _metrics_served(settings: SinkSettings, metrics: SinkMetrics) -> Iterator[None]:
+    if settings.metrics_port is None:
+        yield
+        return
+    server, _ = start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
+    log.info("metrics at http://127.0.0.1:%d/metrics", server.server_port)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @asynccontextmanager

@@ -26,6 +26,8 @@ class SinkSettings:
     batch_rows, batch_bytes, batch_seconds: a batch is inserted when it has so many rows, so many bytes of records, or
         when its first record has waited so long.
     topics_seconds: how soon topics of a new tenant are noticed.
+    letters_seconds: how long a batch that is due waits for its dead letters to be acknowledged, before it is put off.
+    metrics_port: of Prometheus' text format on loopback; None: no port.
     first_retry_seconds, max_retry_seconds: waits between attempts while ClickHouse does not answer.
     """
 
@@ -38,5 +40,7 @@ class SinkSettings:
     batch_bytes: int = 32 * 1024 * 1024
     batch_seconds: float = 0.5
     topics_seconds: float = 1.0
+    letters_seconds: float = 2.0
+    metrics_port: int | None = None
     first_retry_seconds: float = 0.2
     max_retry_seconds: float = 10.0

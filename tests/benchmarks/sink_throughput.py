@@ -28,6 +28,8 @@ from schemas.events import GenerationStarted, TenantRegistered, TokensGenerated
 from schemas.topics import Topics, tokens_topic
 from streams.sink.clickhouse import DATABASE, EmbeddedClickHouse, open_client
 from streams.sink.consumer import SinkConsumer
+from streams.sink.letters import SinkLetters
+from streams.sink.metrics import SinkMetrics
 from streams.sink.rows import EventRows, Rows, TokenRows
 from streams.sink.settings import SinkSettings
 from streams.sink.store import Store
@@ -110,11 +112,15 @@ class _CountingStore(Store):
 
 def _sink_seconds(profile: BrokerProfile, path: Path, group: str) -> float:
     """From the assignment of partitions to the commit behind the last row."""
-    with _CountingStore(path) as store:
+    with _CountingStore(path) as store, EventProducer(profile, client_id="bench") as producer:
         store.migrate(load_migrations())
         settings = SinkSettings(profile, EmbeddedClickHouse(path), load_migrations(), group=group)
         assigned_at: list[float] = []
-        SinkConsumer(settings, store, "bench", store.stop, lambda: assigned_at.append(time.perf_counter())).run()
+        metrics = SinkMetrics()
+        SinkConsumer(
+            settings, store, SinkLetters(producer, metrics), metrics, "bench", store.stop,
+            lambda: assigned_at.append(time.perf_counter()),
+        ).run()  # fmt: skip
         return time.perf_counter() - assigned_at[0]
 
 

@@ -91,16 +91,29 @@ def traffic(producer: EventProducer, tenant: str) -> Iterator[Traffic]:
 
 
 def rows_of(access: HttpAccess, tenant: str) -> dict[tuple[str, int], tuple[int, int, int]]:
-    """For each partition of the tenant: rows, different offsets, highest offset."""
+    """For each partition of the tenant, letters aside: rows, different offsets, highest offset."""
     found = records(
         access,
         "SELECT topic, partition, count() AS rows, uniqExact(log_id, offset) AS offsets, max(offset) AS last FROM "
         "(SELECT log_id, topic, partition, offset FROM events UNION ALL "
         "SELECT log_id, topic, partition, offset FROM token_events) "
-        "WHERE topic LIKE {like:String} GROUP BY topic, partition",
+        "WHERE topic LIKE {like:String} AND topic NOT LIKE 'dead-letters.%' GROUP BY topic, partition",
         {"like": f"%.{tenant}"},
     )
     return {(row["topic"], row["partition"]): (row["rows"], row["offsets"], row["last"]) for row in found}
+
+
+def garbage_and_letters(access: HttpAccess, tenant: str) -> tuple[int, int, int]:
+    """Records of the token log that can't be read, letters of them by their origins, and letters of other topics."""
+    query = """
+        SELECT countIf(topic = {tokens:String} AND event_type = '') AS garbage,
+               uniqExactIf((JSONExtractInt(payload, 'origin_partition'), JSONExtractInt(payload, 'origin_offset')),
+                   event_type = 'DeadLettered' AND origin = {tokens:String}) AS letters,
+               countIf(event_type = 'DeadLettered' AND origin != {tokens:String}) AS others
+        FROM (SELECT *, JSONExtractString(payload, 'origin_topic') AS origin FROM events)
+        WHERE topic LIKE {like:String}"""
+    (row,) = records(access, query, {"tokens": tokens_topic(tenant), "like": f"%.{tenant}"})
+    return row["garbage"], row["letters"], row["others"]
 
 
 def everything_once(sent: dict[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int, int]]:
@@ -144,6 +157,11 @@ def test_a_sink_that_is_killed_at_any_moment_loses_nothing_and_repeats_nothing(
                 "all rows are there", seconds=60,
             )  # fmt: skip
             assert rows_of(access, tenant_name) == expected
+            garbage, _, others = garbage_and_letters(access, tenant_name)
+            assert others == 0, "letters for requests are written by validate"
+            eventually(
+                lambda: garbage_and_letters(access, tenant_name)[1] == garbage, "each has its letter", seconds=30
+            )  # fmt: skip
         process.terminate()
         assert process.wait(within(20)) == 0
 
