@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,7 +28,10 @@ _NO_SUCH_SCHEMA = 40403  # Confluent's error code
 class SchemaRegistry:
     """Threads may share it. patience_s: longest that a question goes on, the time to connect apart."""
 
-    def __init__(self, address: RegistryAddress, *, patience_s: float = 5.0) -> None:
+    def __init__(
+        self, address: RegistryAddress, *, patience_s: float = 5.0, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._clock = clock
         self._url = address.url.rstrip("/")
         self._patience_s = patience_s
         headers = {"Accept": _ACCEPT, "Accept-Encoding": "identity"}  # a small answer must not unpack to a large one
@@ -66,14 +70,14 @@ class SchemaRegistry:
 
     def _get(self, url: str) -> tuple[int, bytes]:
         """Status and body, of which no more is read than shows that it is too large."""
-        give_up_at = monotonic() + self._patience_s
+        give_up_at = self._clock() + self._patience_s
         body = bytearray()
         with self._client.stream("GET", url) as response:
             for piece in response.iter_raw():
                 body += piece
                 if len(body) > MAX_ANSWER_BYTES:
                     break
-                if monotonic() > give_up_at:
+                if self._clock() > give_up_at:
                     raise httpx.ReadTimeout(f"its answer takes more than {self._patience_s:g} s")
         return response.status_code, bytes(body)
 
