@@ -97,3 +97,13 @@ def test_output_indices_count_on_from_the_first_one() -> None:
     table.begin(StepPlan(admitted=(admit(0, index=5), admit(1))))
     assert [table.next_output_index(0) for _ in range(3)] == [5, 6, 7]
     assert table.next_output_index(1) == 0
+
+
+def test_computed_tokens_are_those_of_all_sequences_that_can_go_on() -> None:
+    table = SlotTable(INFO)
+    table.begin(StepPlan(admitted=(admit(0), admit(1)), prefills=(chunk(0), chunk(1, 2, last=False))))
+    assert table.computed_tokens == 5
+    table.begin(StepPlan(decodes=(Decode(0, 9, 3), Decode(1, 11, 2))))
+    assert table.computed_tokens == 4, "slot 1 has failed"
+    table.begin(StepPlan(released=(0, 1)))
+    assert table.computed_tokens == 0

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from eventlog.clock import monotonic
+from gpu_consumers.engine import KvUse
 from gpu_consumers.engines.torch import TorchEngine, load_torch_engine
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan
+from gpu_consumers.throughput import measure_throughput
 from tests.batching import Request, run_batch
 from tests.oracle import Oracle
 from tests.unit.gpu_consumers.engines.torch.conftest import VARIANTS, VOCABULARY
@@ -224,4 +227,32 @@ def test_on_cuda_every_request_equals_generate(model_directory: Directory, varia
     engine = engine_of(directory, device="cuda")
     engine.warm_up()
     run_batch(engine, requests, step_tokens=90)
+    assert_equal_to_generate(requests, Oracle(directory))
+
+
+def test_kv_use_is_the_tokens_of_all_sequences_of_all_that_fit(model_directory: Directory) -> None:
+    engine = engine_of(model_directory("grouped"))
+    assert engine.kv_use() == KvUse(0, 4 * 256)
+    admitted = tuple(Admission(slot, SamplingParams(), 200) for slot in (0, 1))
+    result = engine.execute(
+        StepPlan(admitted=admitted, prefills=tuple(PrefillChunk(n, (5,) * 70, 0, True) for n in (0, 1)))
+    )
+    engine.execute(StepPlan(decodes=(Decode(0, result.tokens[0], 70),)))
+    assert engine.kv_use() == KvUse(141, 4 * 256)
+    engine.execute(StepPlan(released=(0, 1)))
+    assert engine.kv_use() == KvUse(0, 4 * 256)
+
+
+def test_measuring_the_throughput_changes_no_token_that_is_made_afterwards(model_directory: Directory) -> None:
+    directory = model_directory("grouped")
+    engine = engine_of(directory)
+    engine.warm_up()
+    free = engine.free_blocks
+    points = measure_throughput(engine, budget_seconds=60.0, clock=monotonic)
+    assert [(point.batch_size, point.context_tokens) for point in points] == [
+        (size, context) for size in (1, 2, 4) for context in (32, 128)
+    ]
+    assert engine.free_blocks == free
+    requests = [Request(p, 12) for p in prompts(6, seed=4)]
+    run_batch(engine, requests)
     assert_equal_to_generate(requests, Oracle(directory))
