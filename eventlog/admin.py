@@ -18,6 +18,7 @@ from eventlog.errors import AdapterRefused, DeliveryFailed, LogUnreachable, Topi
 from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from eventlog.registry import Registry
+from eventlog.registry_reader import RegistryReader
 from schemas.events import (
     AdapterRegistered,
     ApiKeyIssued,
@@ -57,6 +58,15 @@ class LogAdmin:
         """The broker's own name for the log. Raises LogUnreachable."""
         return str(self._metadata(timeout_s).cluster_id)
 
+    @property
+    def topics(self) -> Topics:
+        """The shape of the topics that it makes."""
+        return self._topics
+
+    def topic_names(self, timeout_s: float = 10.0) -> set[str]:
+        """Every topic that is there. Raises LogUnreachable."""
+        return set(self._metadata(timeout_s).topics)
+
     def create_shared_topics(self) -> None:
         self.ensure(self._topics.shared())
 
@@ -74,10 +84,14 @@ class LogAdmin:
                     raise TopicError(f"topic {name} could not be created: {error.args[0].str()}") from error
 
     def register_tenant(self, event: TenantRegistered, registry: Registry) -> None:
-        """Make the tenant's topics, then its record. Raises InvalidName."""
+        """Make the tenant's topics, then its record; work topics of deployments too that were registered meanwhile.
+
+        Raises InvalidName.
+        """
         check_tenant(event.tenant)
         self.ensure(self._topics.of_tenant(event.tenant, registry.deployments))
         self._write(CONTROL_TENANTS, event, event.tenant)
+        self.ensure(self._topics.of_tenant(event.tenant, self._registry().deployments))
 
     def issue_key(self, event: ApiKeyIssued) -> None:
         self._write(CONTROL_TENANTS, event, f"{event.tenant}/{event.key_id}")
@@ -86,11 +100,16 @@ class LogAdmin:
         self._write(CONTROL_TENANTS, event, f"{event.tenant}/{event.key_id}")
 
     def register_model(self, event: ModelRegistered, registry: Registry) -> None:
-        """Make the deployment's work topics for every tenant, then the record. Raises InvalidName."""
+        """Make the deployment's work topics for every tenant, then the record; those of tenants too that were
+        registered meanwhile.
+
+        Raises InvalidName.
+        """
         split_model_version(event.model_version)
         check_deployment(event.deployment)
-        self.ensure(spec for tenant in registry.tenants for spec in self._topics.of_tenant(tenant, {event.deployment}))
+        self._ensure_work_topics(event.deployment, registry)
         self._write(CONTROL_MODELS, event, event.model_version)
+        self._ensure_work_topics(event.deployment, self._registry())
 
     def register_adapter(self, event: AdapterRegistered, registry: Registry) -> None:
         """A pinned adapter for a model version that is registered. Raises InvalidName and AdapterRefused."""
@@ -120,6 +139,19 @@ class LogAdmin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _ensure_work_topics(self, deployment: str, registry: Registry) -> None:
+        self.ensure(spec for tenant in registry.tenants for spec in self._topics.of_tenant(tenant, {deployment}))
+
+    def _registry(self) -> Registry:
+        """As it is now. A tenant and a model may be registered at the same moment, neither knowing of the other: each
+        looks again behind its own record, and the later of the two finds the earlier one.
+        """
+        reader = RegistryReader(self._profile, client_id="headrace-admin")
+        try:
+            return reader.start()
+        finally:
+            reader.close()
 
     def _metadata(self, timeout_s: float) -> ClusterMetadata:
         try:

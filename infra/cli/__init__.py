@@ -21,6 +21,10 @@ COMMANDS = {
     "keys": ("infra.cli.keys:keys", "List, add and revoke API keys"),
     "models": ("infra.cli.models:models", "List and add model versions"),
     "routes": ("infra.cli.routes:routes", "Show and set what model aliases resolve to"),
+    "dead-letters": (
+        "infra.cli.dead_letters:dead_letters",
+        "Show messages that nobody could read, and requeue them",
+    ),
     "schemas": ("infra.cli.schemas:schemas", "List the events, and check what may change in them"),
     "sql": ("infra.cli.analyst:sql", "Ask ClickHouse"),
     "explain": ("infra.cli.analyst:explain", "Draw the waterfall of one response, with every decision"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
@@ -17,7 +18,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing
     elif console.is_terminal:
         table = Table(*columns, box=None, pad_edge=False, header_style="bold")
         for row in rows:
-            table.add_row(*(str(cell) for cell in row))
+            table.add_row(*(Text(str(cell)) for cell in row))  # as it is, whatever brackets are in it
         console.print(table)
     else:
         for line in (columns, *rows):
