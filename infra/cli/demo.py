@@ -32,7 +32,8 @@ QUESTION = "What is a river?"
 def demo(prompt: str) -> None:
     """Start everything, stream one real answer, show where its time went, and stop clean."""
     console = Console(highlight=False)
-    settings = on_free_ports(settings_with_warnings())
+    # For one answer nobody needs the worker's throughput curve, and everybody would wait for it.
+    settings = replace(on_free_ports(settings_with_warnings()), throughput_seconds=0.0)
     with prepared(settings, lambda cache: ensure_smollm2_with_progress(cache, console)) as plan:
         asyncio.run(_demo(plan, console, prompt))
 

@@ -50,6 +50,22 @@ def test_a_model_is_added_and_an_alias_resolves_to_it(capsys: pytest.CaptureFixt
     assert f"{tenant_name}\t{version} 100%" in shown(capsys, "routes", "list")
 
 
+def test_an_adapter_is_added_for_a_model_that_is_there(
+    capsys: pytest.CaptureFixture[str], tenant_name: str, tmp_path: Path
+) -> None:
+    model, adapter = f"{tenant_name}@v1", f"tone-{tenant_name}@v2"
+    add = ["adapters", "add", adapter, "--model", model, "--location", str(tmp_path)]
+    assert f"there is no model version {model!r}" in refused(capsys, *add)
+    shown(capsys, "models", "add", model, "--engine", "echo")
+    assert f"{adapter} is registered for {model}." in shown(capsys, *add)
+    assert f"{adapter}\t{model}\tall\t{tmp_path}" in shown(capsys, "adapters", "list")
+
+    assert "there is no tenant 'nobody-at-all'" in refused(capsys, *add, "--tenant", "nobody-at-all")
+    shown(capsys, "tenants", "add", tenant_name)
+    shown(capsys, *add, "--tenant", tenant_name)
+    assert f"{adapter}\t{model}\t{tenant_name}\t{tmp_path}" in shown(capsys, "adapters", "list")
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -59,6 +75,8 @@ def test_a_model_is_added_and_an_alias_resolves_to_it(capsys: pytest.CaptureFixt
         (["models", "add", "chat@v1"], "--location is needed"),
         (["routes", "set", "chat", "nothing@v9"], "there is no model version 'nothing@v9'"),
         (["routes", "set", "chat@v1", "nothing@v9"], "an alias has no @ in it"),
+        (["adapters", "add", "tone", "--model", "chat@v1", "--location", "."], "'tone' is not a pinned model version"),
+        (["adapters", "add", "tone@v1", "--model", "chat", "--location", "."], "'chat' is not a pinned model version"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(
