@@ -46,6 +46,7 @@ from schemas.topics import (
     work_topic,
 )
 from streams.errors import StageFailed
+from streams.metrics import StreamsMetrics
 from streams.service import run
 from streams.settings import StreamsSettings
 from streams.stage import Stage
@@ -97,8 +98,8 @@ class Log:
         )
         self._admin.register_tenant(record, Registry(models={MODEL.model_version: MODEL}))
 
-    def write(self, topic: str, event: Event, key: str) -> None:
-        self._producer.send(topic, event, key=key)
+    def write(self, topic: str, event: Event, key: str, partition: int | None = None) -> None:
+        self._producer.send(topic, event, key=key, partition=partition)
         assert self._producer.flush() == 0
 
     def write_bytes(self, topic: str, value: bytes, partition: int | None = None) -> None:
@@ -167,10 +168,12 @@ async def wait_until(find: Callable[[], T | None]) -> T:
 
 
 @asynccontextmanager
-async def running(settings: StreamsSettings) -> AsyncIterator[asyncio.Task[None]]:
+async def running(
+    settings: StreamsSettings, metrics: StreamsMetrics | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
     """The streams, ready; stopped at the end, which must come without an error."""
     stop, ready = asyncio.Event(), asyncio.Event()
-    service = asyncio.create_task(run(settings, stop, ready=ready.set))
+    service = asyncio.create_task(run(settings, stop, ready=ready.set, metrics=metrics))
     waiting = asyncio.create_task(ready.wait())
     await asyncio.wait([service, waiting], timeout=within(30), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
