@@ -30,6 +30,7 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings) -> Engine:
                 max_context_tokens=model.context_tokens,
                 max_step_tokens=settings.max_step_tokens,
                 threads=settings.threads,
+                kernels_dir=settings.kernels_dir,
             )
     raise DeploymentUnknownError(
         f"{model.model_version} is registered with the engine {model.engine!r}; this worker has echo and torch"

@@ -94,6 +94,7 @@ def worker_service(settings: Settings) -> Serve:
         device=settings.device,
         dtype=settings.dtype,
         slots=settings.slots,
+        kernels_dir=settings.cache_dir / "kernels",
         echo_tokens_per_second=settings.echo_tokens_per_second,
         metrics_port=settings.worker_metrics_port,
         telemetry_seconds=settings.telemetry_seconds,

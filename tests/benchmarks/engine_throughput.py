@@ -35,9 +35,10 @@ Contestant = Callable[[Prompts], int]
 
 
 def run() -> list[BenchRow]:
-    directory = ensure_smollm2(load_settings()[0].cache_dir, lambda progress: None)
+    cache_dir = load_settings()[0].cache_dir
+    directory = ensure_smollm2(cache_dir, lambda progress: None)
     loaded: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16, local_files_only=True)
-    engine, sequential, continuous = _engine(directory), _sequential(loaded), _continuous(loaded)
+    engine, sequential, continuous = _engine(directory, cache_dir / "kernels"), _sequential(loaded), _continuous(loaded)
     rows = []
     for concurrent, (sequential_bar, continuous_bar) in BARS.items():
         prompts = _prompts(max(concurrent, 4))
@@ -75,8 +76,8 @@ def _prompts(count: int) -> Prompts:
     return [tuple(rng.randrange(10, 49_000) for _ in range(rng.randrange(16, 257))) for _ in range(count)]
 
 
-def _engine(directory: Path) -> Contestant:
-    engine = load_torch_engine(directory, dtype="bfloat16", slots=32, max_context_tokens=2048)
+def _engine(directory: Path, kernels_dir: Path) -> Contestant:
+    engine = load_torch_engine(directory, dtype="bfloat16", slots=32, max_context_tokens=2048, kernels_dir=kernels_dir)
     engine.warm_up()
 
     def answer(prompts: Prompts) -> int:

@@ -9,21 +9,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpu_consumers.engines.torch.batch import ChunkIndex, DecodeIndex, StepBatch
+from gpu_consumers.engines.torch.batch import ChunkIndex, DecodeIndex, DecodeTable, StepBatch
 from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS, LayerMemory
+from gpu_consumers.engines.torch.native import Kernels
 
 
-def attend(qkv: Tensor, batch: StepBatch, layer: LayerMemory, *, query_heads: int) -> Tensor:
+def attend(
+    qkv: Tensor, batch: StepBatch, layer: LayerMemory, *, query_heads: int, kernels: Kernels | None = None
+) -> Tensor:
     """[tokens, query heads + 2 * key-value heads, head_dim] -> [tokens, query heads * head_dim]."""
     decodes = batch.decodes
     if decodes is not None and not batch.chunks:
-        return decode_attention(qkv[:, :query_heads], decodes, layer)
+        return _decoded(qkv[:, :query_heads], decodes, layer, kernels)
     out = qkv.new_empty(qkv.shape[0], query_heads, qkv.shape[-1])
     if decodes is not None:
-        out[: decodes.count].flatten(1).copy_(decode_attention(qkv[: decodes.count, :query_heads], decodes, layer))
+        queries = qkv[: decodes.count, :query_heads]
+        out[: decodes.count].flatten(1).copy_(_decoded(queries, decodes, layer, kernels))
     for chunk in batch.chunks:
         out[chunk.begin : chunk.end] = chunk_attention(qkv[chunk.begin : chunk.end], chunk, layer, query_heads)
     return out.flatten(1)
+
+
+def _decoded(
+    queries: Tensor, decodes: DecodeIndex | DecodeTable, layer: LayerMemory, kernels: Kernels | None
+) -> Tensor:
+    if isinstance(decodes, DecodeIndex):
+        return decode_attention(queries, decodes, layer)
+    assert kernels is not None, "a step was made for the compiled kernels, and there are none"
+    return kernels.attend(queries, layer.keys, layer.values, decodes.blocks, decodes.lengths)
 
 
 def decode_attention(queries: Tensor, index: DecodeIndex, layer: LayerMemory) -> Tensor:

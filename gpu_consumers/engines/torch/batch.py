@@ -47,6 +47,18 @@ class DecodeIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodeTable:
+    """The same for the compiled kernel, which needs no more than where each decode's tokens lie.
+
+    blocks: [decodes, columns] int32, block numbers in order, 0 behind the last. lengths: [decodes] int32 in tokens.
+    """
+
+    count: int
+    blocks: Tensor
+    lengths: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkIndex:
     """How one prefill chunk attends: its rows of the step, and what lies before it in its sequence.
 
@@ -63,22 +75,27 @@ class ChunkIndex:
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """token_ids, positions: [tokens]. kv_rows: [tokens, 2 * key-value heads] rows of `LayerMemory.rows`.
+    """token_ids, positions: [tokens].
 
+    places: [tokens] where their keys and values go, counted in tokens of the memory.
+    kv_rows: the same as rows of `LayerMemory.rows`, [tokens, 2 * key-value heads]; None for the compiled kernels.
     output_rows: the tokens whose logits are wanted, in the order of output_slots.
     """
 
     token_ids: Tensor
     positions: Tensor
-    kv_rows: Tensor
-    decodes: DecodeIndex | None
+    places: Tensor
+    kv_rows: Tensor | None
+    decodes: DecodeIndex | DecodeTable | None
     chunks: tuple[ChunkIndex, ...]
     output_rows: Tensor
     output_slots: tuple[int, ...]
 
 
-def build_batch(work: StepWork, memory: KvMemory, *, query_heads: int, dtype: torch.dtype) -> StepBatch:
-    """`memory` must have room for every token of the step (`KvMemory.make_room`)."""
+def build_batch(
+    work: StepWork, memory: KvMemory, *, query_heads: int, dtype: torch.dtype, compiled: bool = False
+) -> StepBatch:
+    """`memory` must have room for every token of the step (`KvMemory.make_room`). compiled: for the kernels in C++."""
     device = memory.layers[0].rows.device
     token_ids = [decode.token_id for decode in work.decodes]
     positions = [decode.position for decode in work.decodes]
@@ -96,11 +113,16 @@ def build_batch(work: StepWork, memory: KvMemory, *, query_heads: int, dtype: to
         if chunk.last:
             output_rows.append(len(token_ids) - 1)
             output_slots.append(chunk.slot)
+    at = torch.tensor(places, device=device)
+    decodes: DecodeIndex | DecodeTable | None = None
+    if work.decodes:
+        decodes = _decode_table(work, memory) if compiled else _decode_index(work, memory, query_heads, dtype, device)
     return StepBatch(
         token_ids=torch.tensor(token_ids, device=device),
         positions=torch.tensor(positions, device=device),
-        kv_rows=_kv_rows(torch.tensor(places, device=device), memory),
-        decodes=_decode_index(work, memory, query_heads, dtype, device) if work.decodes else None,
+        places=at,
+        kv_rows=None if compiled else _kv_rows(at, memory),
+        decodes=decodes,
         chunks=tuple(chunks),
         output_rows=torch.tensor(output_rows, device=device),
         output_slots=tuple(output_slots),
@@ -128,6 +150,16 @@ def _chunk_index(
         return ChunkIndex(begin, begin + tokens, length, None, None)
     mask = torch.full((tokens, length), float("-inf"), dtype=dtype, device=device).triu_(chunk.start + 1)
     return ChunkIndex(begin, begin + tokens, length, torch.tensor(blocks, device=device), mask)
+
+
+def _decode_table(work: StepWork, memory: KvMemory) -> DecodeTable:
+    held = [memory.blocks_of(decode.slot) for decode in work.decodes]
+    columns = max(map(len, held))
+    return DecodeTable(
+        count=len(held),
+        blocks=torch.tensor([blocks + [0] * (columns - len(blocks)) for blocks in held], dtype=torch.int32),
+        lengths=torch.tensor([decode.position + 1 for decode in work.decodes], dtype=torch.int32),
+    )
 
 
 def _decode_index(

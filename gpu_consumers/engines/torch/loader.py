@@ -17,6 +17,8 @@ from gpu_consumers.engines.torch.engine import TorchEngine
 from gpu_consumers.engines.torch.kv_memory import KvShape
 from gpu_consumers.engines.torch.linear import Linear
 from gpu_consumers.engines.torch.model import Layer, LlamaModel
+from gpu_consumers.engines.torch.native import Kernels, kernels_for
+from gpu_consumers.engines.torch.native.kernels import MAX_GROUP
 from gpu_consumers.engines.torch.rotary import RotaryTable
 from gpu_consumers.errors import EngineConfigurationError, ModelFilesMissingError, UnsupportedModelError
 
@@ -37,6 +39,7 @@ def load_torch_engine(
     max_context_tokens: int | None = None,
     max_step_tokens: int | None = None,
     threads: int | None = None,
+    kernels_dir: Path | None = None,
 ) -> TorchEngine:
     """Load the model in directory `path`.
 
@@ -46,6 +49,8 @@ def load_torch_engine(
         `KvMemory` says what that costs.
     max_step_tokens: what `EngineInfo` tells the scheduler (None: 256 on a CPU, 2048 elsewhere).
     threads: torch's CPU threads, a setting of the whole process (None: as it is).
+    kernels_dir: where kernels compiled for this machine are kept, and made if they are missing (None: torch's own
+        operations do their work).
 
     Raises ModelFilesMissingError, UnsupportedModelError or EngineConfigurationError.
     """
@@ -68,7 +73,8 @@ def load_torch_engine(
         vocabulary_size=config.vocab_size,
         eos_token_ids=eos_token_ids(config.eos_token_id, loaded.generation_config.eos_token_id),
     )
-    model = build_model(loaded, context, torch_device)
+    kernels = None if kernels_dir is None else kernels_for(torch_dtype, torch_device.type, kernels_dir)
+    model = build_model(loaded, context, torch_device, kernels)
     return TorchEngine(model, info, dtype=torch_dtype, device=torch_device)
 
 
@@ -82,7 +88,9 @@ def eos_token_ids(*sources: int | list[int] | None) -> frozenset[int]:
 
 
 @torch.inference_mode()
-def build_model(loaded: PreTrainedModel, max_context_tokens: int, device: torch.device) -> LlamaModel:
+def build_model(
+    loaded: PreTrainedModel, max_context_tokens: int, device: torch.device, kernels: Kernels | None = None
+) -> LlamaModel:
     """Fuse and pack the weights of a transformers model, which is left without its layers."""
     config = loaded.config
     decoder: Any = loaded.model
@@ -105,6 +113,7 @@ def build_model(loaded: PreTrainedModel, max_context_tokens: int, device: torch.
         query_heads=query_heads,
         kv_shape=KvShape(config.num_hidden_layers, config.num_key_value_heads, head_dim),
         norm_epsilon=config.rms_norm_eps,
+        kernels=kernels if query_heads <= MAX_GROUP * config.num_key_value_heads else None,
     )
 
 

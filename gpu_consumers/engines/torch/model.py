@@ -11,6 +11,7 @@ from gpu_consumers.engines.torch.attention import attend
 from gpu_consumers.engines.torch.batch import StepBatch
 from gpu_consumers.engines.torch.kv_memory import KvMemory, KvShape
 from gpu_consumers.engines.torch.linear import Linear
+from gpu_consumers.engines.torch.native import Kernels
 from gpu_consumers.engines.torch.rotary import RotaryTable, Rotation
 
 
@@ -28,7 +29,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class LlamaModel:
-    """Weights, and the arithmetic over them; KV memory comes from outside."""
+    """Weights, and the arithmetic over them; KV memory comes from outside.
+
+    kernels: the compiled ones; None: torch's own operations.
+    """
 
     embedding: Tensor
     layers: tuple[Layer, ...]
@@ -38,6 +42,7 @@ class LlamaModel:
     query_heads: int
     kv_shape: KvShape
     norm_epsilon: float
+    kernels: Kernels | None = None
 
     def forward(self, batch: StepBatch, memory: KvMemory) -> Tensor | None:
         """Logits [output rows, vocabulary], or None where no token's logits are wanted.
@@ -54,8 +59,7 @@ class LlamaModel:
                     return None
                 attended, hidden = attended[batch.output_rows], hidden[batch.output_rows]
             hidden = layer.attention_out.added_to(hidden, attended)
-            gate, up = layer.gate_up(self._normed(hidden, layer.mlp_norm)).chunk(2, dim=-1)
-            hidden = layer.down.added_to(hidden, F.silu(gate).mul_(up))
+            hidden = layer.down.added_to(hidden, self._gated(layer.gate_up(self._normed(hidden, layer.mlp_norm))))
         return self.head(self._normed(hidden, self.norm))
 
     def _attend(
@@ -64,9 +68,23 @@ class LlamaModel:
         key_heads, head_dim = self.kv_shape.heads, self.kv_shape.head_dim
         qkv = layer.qkv(self._normed(hidden, layer.attention_norm))
         qkv = qkv.view(-1, self.query_heads + 2 * key_heads, head_dim)
-        rotation.apply(qkv[:, : self.query_heads + key_heads])
-        memory.layers[number].rows[batch.kv_rows] = qkv[:, self.query_heads :]
-        return attend(qkv, batch, memory.layers[number], query_heads=self.query_heads)
+        held, kernels = memory.layers[number], self.kernels
+        if kernels is not None:
+            kernels.rotate_and_store(
+                qkv, rotation.cos, rotation.sin, batch.places, held.keys, held.values, self.query_heads
+            )
+        else:
+            rotation.apply(qkv[:, : self.query_heads + key_heads])
+            held.rows[batch.kv_rows] = qkv[:, self.query_heads :]
+        return attend(qkv, batch, held, query_heads=self.query_heads, kernels=kernels)
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        if self.kernels is not None:
+            return self.kernels.rms_norm(hidden, weight, self.norm_epsilon)
         return F.rms_norm(hidden, (hidden.shape[-1],), weight, self.norm_epsilon)
+
+    def _gated(self, gate_up: Tensor) -> Tensor:
+        if self.kernels is not None:
+            return self.kernels.gated_silu(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)

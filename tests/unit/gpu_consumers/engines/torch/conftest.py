@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,14 @@ def _configurations() -> dict[str, PretrainedConfig]:
 
 
 VARIANTS = tuple(_configurations())
+
+
+@pytest.fixture(scope="session")
+def kernels_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where compiled kernels are, made by the first who asks."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ here to compile the kernels with")
+    return tmp_path_factory.mktemp("kernels")
 
 
 _from_config: Any = AutoModelForCausalLM.from_config  # untyped in transformers

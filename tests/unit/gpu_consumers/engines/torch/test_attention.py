@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from gpu_consumers.engines.slots import StepWork
 from gpu_consumers.engines.torch.attention import attend
-from gpu_consumers.engines.torch.batch import StepBatch, build_batch
+from gpu_consumers.engines.torch.batch import DecodeIndex, StepBatch, build_batch
 from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS, KvMemory, KvShape
 from gpu_consumers.plan import Decode, PrefillChunk
 
@@ -43,6 +43,7 @@ class Scene:
         batch = build_batch(work, self.memory, query_heads=QUERY_HEADS, dtype=torch.float32)
         qkv = torch.randn(len(batch.token_ids), QUERY_HEADS + 2 * KEY_HEADS, HEAD_DIM)
         layer = self.memory.layers[0]
+        assert batch.kv_rows is not None
         layer.rows[batch.kv_rows] = qkv[:, QUERY_HEADS:]
         expected, begin = [], 0
         for slot, count in parts:
@@ -79,11 +80,11 @@ def test_decodes_of_any_lengths_attend_to_their_own_sequence(lengths: list[int])
 def test_a_few_blocks_far_apart_are_gathered_and_many_close_ones_are_not() -> None:
     scene = Scene({0: 200, 1: 10, 2: 200, 3: 10})
     batch, ours, expected = scene.step(StepWork((), (decode(3, 10), decode(1, 10)), {}))
-    assert batch.decodes is not None
+    assert isinstance(batch.decodes, DecodeIndex)
     assert batch.decodes.gathered is not None
     torch.testing.assert_close(ours, expected)
     batch, ours, expected = scene.step(StepWork((), (decode(2, 200), decode(0, 200), decode(3, 11)), {}))
-    assert batch.decodes is not None
+    assert isinstance(batch.decodes, DecodeIndex)
     assert batch.decodes.gathered is None
     torch.testing.assert_close(ours, expected)
 

@@ -27,8 +27,12 @@ def prompts(count: int, seed: int = 0) -> list[tuple[int, ...]]:
     return [tuple(rng.randrange(3, VOCABULARY) for _ in range(LENGTHS[i % len(LENGTHS)])) for i in range(count)]
 
 
-def engine_of(directory: Path, *, slots: int = 4, dtype: str = "float32", device: str = "cpu") -> TorchEngine:
-    return load_torch_engine(directory, dtype=dtype, device=device, slots=slots, max_context_tokens=256)
+def engine_of(
+    directory: Path, *, slots: int = 4, dtype: str = "float32", device: str = "cpu", kernels_dir: Path | None = None
+) -> TorchEngine:
+    return load_torch_engine(
+        directory, dtype=dtype, device=device, slots=slots, max_context_tokens=256, kernels_dir=kernels_dir
+    )
 
 
 def assert_equal_to_generate(requests: list[Request], oracle: Oracle) -> None:
@@ -47,6 +51,16 @@ def test_every_request_of_a_mixed_batch_equals_generate(model_directory: Directo
     run_batch(engine_of(directory), requests, step_tokens=90)
     assert_equal_to_generate(requests, Oracle(directory))
     assert len({token for request in requests for token in request.output}) > VOCABULARY // 4
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_with_compiled_kernels_too_every_request_of_a_mixed_batch_equals_generate(
+    model_directory: Directory, kernels_dir: Path, variant: str
+) -> None:
+    directory = model_directory(variant)
+    requests = [Request(p, output_tokens=20 + 7 * (i % 3)) for i, p in enumerate(prompts(8))]
+    run_batch(engine_of(directory, kernels_dir=kernels_dir), requests, step_tokens=90)
+    assert_equal_to_generate(requests, Oracle(directory))
 
 
 @pytest.mark.parametrize(("chunk_tokens", "step_tokens"), [(1, 8), (13, 40), (64, 64), (None, 256)])

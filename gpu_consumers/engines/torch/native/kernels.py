@@ -1,0 +1,104 @@
+"""The compiled kernels as functions on tensors.
+
+Each checks nothing that costs time: shapes and dtypes are those that model.py and attention.py give, and tests hold
+every function against torch's own operations.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from gpu_consumers.engines.torch.native.build import BuildError, library
+
+log = logging.getLogger("headrace.worker.native")
+
+DTYPES: Final = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
+MAX_GROUP: Final = 64
+"""Query heads that may share a key-value head: kernels.cpp keeps so many sums."""
+
+_POINTER, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_SIGNATURES: Final = {
+    "attend": [_POINTER, _COUNT, *[_POINTER] * 5, *[_COUNT] * 6],
+    "rotate_and_store": [*[_POINTER] * 6, *[_COUNT] * 5],
+    "rms_norm": [*[_POINTER] * 3, _COUNT, _COUNT, _REAL],
+    "gated_silu": [*[_POINTER] * 2, _COUNT, _COUNT],
+}
+
+
+class Kernels:
+    """For tensors of one dtype on the CPU, all of them contiguous but for the rows of `attend`'s queries."""
+
+    def __init__(self, path: Path, dtype: torch.dtype) -> None:
+        """Raises OSError for a library that can't be loaded: it does not find torch's OpenMP runtime, say."""
+        loaded = ctypes.CDLL(str(path))
+        functions: dict[str, Any] = {}
+        for name, arguments in _SIGNATURES.items():
+            function = functions[name] = getattr(loaded, f"{name}_{DTYPES[dtype]}")
+            function.argtypes, function.restype = arguments, None
+        self._attend = functions["attend"]
+        self._rotate_and_store = functions["rotate_and_store"]
+        self._rms_norm = functions["rms_norm"]
+        self._gated_silu = functions["gated_silu"]
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, blocks: Tensor, lengths: Tensor) -> Tensor:
+        """One query for each sequence: [count, query heads, dim], scaled and rotated -> [count, query heads * dim].
+
+        keys, values: [all blocks, key-value heads, block tokens, dim]. blocks: [count, columns] int32, those of each
+        sequence in order. lengths: [count] int32, its tokens, the query's own included; at least 1.
+        """
+        count, query_heads, dim = queries.shape
+        _, key_heads, block_tokens, _ = keys.shape
+        out = queries.new_empty(count, query_heads * dim)
+        self._attend(
+            queries.data_ptr(), queries.stride(0), keys.data_ptr(), values.data_ptr(), blocks.data_ptr(),
+            lengths.data_ptr(), out.data_ptr(), count, blocks.shape[1], query_heads, key_heads, dim, block_tokens,
+        )  # fmt: skip
+        return out
+
+    def rotate_and_store(
+        self, qkv: Tensor, cos: Tensor, sin: Tensor, places: Tensor, keys: Tensor, values: Tensor, query_heads: int
+    ) -> None:
+        """Rotate queries and keys of `qkv` [tokens, query heads + 2 * key-value heads, dim] in place, and write keys
+        and values to their places [tokens] int64, counted in tokens of the memory. cos, sin: see rotary.Rotation.
+        """
+        tokens, _, dim = qkv.shape
+        _, key_heads, block_tokens, _ = keys.shape
+        self._rotate_and_store(
+            qkv.data_ptr(), cos.data_ptr(), sin.data_ptr(), places.data_ptr(), keys.data_ptr(), values.data_ptr(),
+            tokens, query_heads, key_heads, dim, block_tokens,
+        )  # fmt: skip
+
+    def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        """[rows, dim] -> the same."""
+        out = torch.empty_like(x)
+        self._rms_norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), *x.shape, epsilon)
+        return out
+
+    def gated_silu(self, gate_up: Tensor) -> Tensor:
+        """silu(gate) * up of [rows, 2 * dim] -> [rows, dim]."""
+        rows, both = gate_up.shape
+        out = gate_up.new_empty(rows, both // 2)
+        self._gated_silu(gate_up.data_ptr(), out.data_ptr(), rows, both // 2)
+        return out
+
+
+@cache
+def kernels_for(dtype: torch.dtype, device_type: str, folder: Path) -> Kernels | None:
+    """The kernels, or None where torch's own operations have to do: another device or dtype, or no compiler.
+
+    folder: where the library is kept.
+    """
+    if device_type != "cpu" or dtype not in DTYPES:
+        return None
+    try:
+        return Kernels(library(folder), dtype)
+    except (BuildError, OSError) as error:
+        log.warning("no compiled kernels, torch's operations do the work and decodes are slower: %s", error)
+        return None
