@@ -23,6 +23,8 @@ from eventlog.schema_registry_address import RegistryAddress
 from infra.runtime.guard import guarded
 from infra.runtime.java import find_java
 from infra.runtime.ports import LOOPBACK, free_port
+from schemas.codec import SCHEMAS, full_name
+from schemas.events import SchemaRegistered
 from tests.timing import eventually
 
 _READY_SECONDS = 60.0
@@ -82,6 +84,16 @@ def _answers(registry: RunningRegistry) -> bool:
         return httpx.get(f"{registry.address.url}/subjects").status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def schema_ids(first: int) -> list[SchemaRegistered]:
+    """What makes all our schemas known to the parts, by ids from `first` on, as if a registry had given them."""
+    return [
+        SchemaRegistered(
+            subject=full_name(event_type), at_us=1, schema_id=first + number, version=1, fingerprint=ours.fingerprint
+        )
+        for number, (event_type, ours) in enumerate(SCHEMAS.items())
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ def test_decodes_attend_to_their_own_sequence_alone(
     memory = torch.randn(2, blocks.numel(), key_heads, BLOCK_TOKENS, dim).to(dtype)
     qkv = (torch.randn(len(lengths), query_heads + 2 * key_heads, dim) / dim**0.5).to(dtype)
     for row, length in enumerate(lengths):  # what lies behind an end is somebody else's, and may be anything
-        behind = memory.transpose(2, 3).unflatten(1, (-1, 1))[:, blocks[row, (length - 1) // BLOCK_TOKENS]]
-        behind[:, :, 1 + (length - 1) % BLOCK_TOKENS :] = float("nan")
+        newest = int(blocks[row, (length - 1) // BLOCK_TOKENS])
+        memory[:, newest, :, 1 + (length - 1) % BLOCK_TOKENS :] = float("nan")
     ours = kernels.attend(qkv[:, :query_heads], memory[0], memory[1], blocks, torch.tensor(lengths, dtype=torch.int32))
     for row, length in enumerate(lengths):
         keys, values = (m[blocks[row].long()].transpose(1, 2).flatten(0, 1)[:length] for m in memory)
