@@ -23,7 +23,8 @@ from infra.sql import run_sql
 def sql(query: str | None, format_: str | None, param: tuple[str, ...]) -> None:
     """Ask ClickHouse, read-only; without QUERY, the query is read from standard input.
 
-    The tables and views are in the database `headrace`: events, token_events, requests, latency_breakdown.
+    The tables and views are in the database `headrace`: events, token_events, requests,
+    latency_breakdown, worker_throughput.
     """
     parameters = dict(_pair(each) for each in param)
     text = query if query is not None else sys.stdin.read()

@@ -98,6 +98,27 @@ def test_an_echo_engine_is_as_fast_as_it_is_told_to_be() -> None:
     ]
 
 
+def test_a_pause_between_two_steps_makes_no_engine_fast() -> None:
+    now = 0.0
+
+    def wait(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class Interrupted(EchoEngine):
+        """Its machine is busy with something else after each step, for longer than a token takes."""
+
+        def execute(self, plan: StepPlan) -> StepResult:
+            nonlocal now
+            result = super().execute(plan)
+            now += 0.03
+            return result
+
+    engine = Interrupted(slots=1, max_context_tokens=60, tokens_per_second=50.0, clock=lambda: now, wait=wait)
+    (point,) = measure_throughput(engine, budget_seconds=60.0, clock=lambda: now)
+    assert point.output_tokens_per_second <= 50.0
+
+
 class Failing(TimedEngine):
     """Fails every sequence that decodes beside another one."""
 
