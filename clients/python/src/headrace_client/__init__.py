@@ -1,5 +1,6 @@
 """Submit requests to Headrace and read the answers: over Kafka (Producer), or streamed over WebSocket (Stream)."""
 
+from headrace_client.answer import Answer
 from headrace_client.async_producer import AsyncProducer
 from headrace_client.backoff import Backoff
 from headrace_client.errors import (
@@ -24,16 +25,43 @@ from headrace_client.errors import (
 from headrace_client.producer import Producer
 from headrace_client.requests import ChatMessage, RequestFields
 from headrace_client.results import Ending, Failed, Finished, NotDelivered, Rejected, Result, TextDelta
+from headrace_client.session import Limits
 from headrace_client.settings import ProducerSettings
+from headrace_client.stream import Response, Stream
+from headrace_client.stream_events import (
+    ContentPartAdded,
+    ContentPartDone,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    RateLimit,
+    RateLimitsUpdated,
+    ResponseCancelled,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseEnd,
+    ResponseEvent,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    ResponseQueued,
+    StreamEvent,
+)
+from headrace_client.stream_settings import StreamSettings
 from headrace_client.submission import Submission
+from headrace_client.sync_stream import SyncResponse, SyncStream
 
 __all__ = [
+    "Answer",
     "AnswerFailed",
     "AsyncProducer",
     "Backoff",
     "Backpressure",
     "ChatMessage",
     "Closed",
+    "ContentPartAdded",
+    "ContentPartDone",
     "CreateUncertain",
     "DeliveryFailed",
     "Ending",
@@ -43,20 +71,42 @@ __all__ = [
     "GatewayUnreachable",
     "HeadraceError",
     "InvalidRequest",
+    "Limits",
     "LogUnreachable",
     "NotDelivered",
+    "OutputItemAdded",
+    "OutputItemDone",
+    "OutputTextDelta",
+    "OutputTextDone",
     "Producer",
     "ProducerSettings",
     "ProtocolError",
+    "RateLimit",
+    "RateLimitsUpdated",
     "RegistryFailed",
     "Rejected",
     "RequestFields",
     "RequestProblem",
     "RequestRefused",
+    "Response",
+    "ResponseCancelled",
+    "ResponseCompleted",
+    "ResponseCreated",
+    "ResponseEnd",
+    "ResponseEvent",
+    "ResponseFailed",
+    "ResponseInProgress",
+    "ResponseIncomplete",
+    "ResponseQueued",
     "ResponseTimeout",
     "Result",
     "ResultTimeout",
+    "Stream",
+    "StreamEvent",
+    "StreamSettings",
     "Submission",
+    "SyncResponse",
+    "SyncStream",
     "TextDelta",
     "UnknownTenant",
 ]
