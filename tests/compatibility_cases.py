@@ -108,6 +108,18 @@ _FIELDS = [
         (MEANING, "Event.b", Rule.DEFAULT_CHANGED), of_field=False,
     ),
     _case(
+        "default that only looks the same", record(field("b", ["boolean", "int"], default=True)),
+        record(field("b", ["int", "boolean"], default=1)), (MEANING, "Event.b", Rule.DEFAULT_CHANGED), of_field=False,
+    ),
+    _case(
+        "default in a list", record(field("b", array("double"), default=[1])),
+        record(field("b", array("double"), default=[1.0])), of_field=False,
+    ),
+    _case(
+        "default in a map changed", record(field("b", map_of("int"), default={"a": 1})),
+        record(field("b", map_of("int"), default={"a": 2})), (MEANING, "Event.b", Rule.DEFAULT_CHANGED), of_field=False,
+    ),
+    _case(
         "default written another way", record(field("b", "double", default=1)),
         record(field("b", "double", default=1.0)), of_field=False,
     ),

@@ -68,9 +68,11 @@ def test_an_alias_without_a_dot_is_in_the_namespace_of_its_type() -> None:
 
 
 def test_the_exact_branch_of_a_union_goes_before_one_that_could_take_the_value() -> None:
-    parts = [record(field("a", kind), name=name) for kind, name in (("int", "One"), ("string", "Two"))]
-    assert incompatibilities(["double", "long", *parts], parts) == ()
-    assert incompatibilities(["double", "long"], "int") == ()
+    one = record(field("needed", "int"), name="One", aliases=["Two"])
+    two = record(field("a", "string"), name="Two")
+    assert incompatibilities([one, two], two) == ()
+    assert [found.path for found in incompatibilities([one], two)] == ["Two.needed"]
+    assert full_incompatibilities(["bytes", "string"], ["string", "bytes"]) == (), "text is still read as text"
 
 
 def test_records_that_hold_each_other_are_compared_once() -> None:
