@@ -94,6 +94,7 @@ def test_every_release_is_registered_under_its_record_names_and_every_part_learn
         assert client.get_config(full_name(event_type)).compatibility_level == "FULL_TRANSITIVE"
         latest = client.get_latest_version(full_name(event_type))
         assert json.loads(latest.schema.schema_str or "") == ours.avro
+        assert latest.schema_id is not None
         known = registry.schemas[latest.schema_id]
         assert (known.version, known.fingerprint) == (latest.version, ours.fingerprint)
         assert json.loads(known.avro) == ours.avro
