@@ -18,6 +18,10 @@ Parser = Callable[[str], T]
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 
 
+class HoldsSecret(ValueError):
+    """What is wrong with a value that must not be repeated."""
+
+
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
     """What is known of a setting besides its value. `variable` is empty for HEADRACE_<FIELD NAME>."""
@@ -108,7 +112,7 @@ def url_without_user(*schemes: str) -> Parser[str]:
 
     def parse(value: str) -> str:
         if "@" in urlsplit(parse_url(value)).netloc:
-            raise ValueError("it must not hold a user or a password, for which there are settings of their own")
+            raise HoldsSecret("it must not hold a user or a password, for which there are settings of their own")
         return value
 
     return parse

@@ -16,6 +16,7 @@ from typing import Any
 
 from infra.errors import SettingInvalid
 from infra.setting_types import (
+    HoldsSecret,
     SettingInfo,
     number,
     one_of,
@@ -202,7 +203,8 @@ def _parse(name: str, value: str, info: SettingInfo) -> Any:
     try:
         return info.parse(value)
     except ValueError as error:
-        raise SettingInvalid(name, "***" if info.secret else value, str(error)) from None
+        hidden = info.secret or isinstance(error, HoldsSecret)
+        raise SettingInvalid(name, "***" if hidden else value, str(error)) from None
 
 
 def _as_text(value: object) -> str:

@@ -61,6 +61,8 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
         ("HEADRACE_KAFKA_BOOTSTRAP_SERVERS", "localhost", "host:port"),
         ("HEADRACE_KAFKA_BOOTSTRAP_SERVERS", "localhost:0", "host:port"),
         ("HEADRACE_KAFKA_BOOTSTRAP_SERVERS", "one:1,,two:2", "host:port"),
+        ("HEADRACE_SCHEMA_REGISTRY_URL", "registry:8081", "http:// or https://"),
+        ("HEADRACE_FRAMING", "Confluent", "one of single-object, confluent"),
         ("HEADRACE_GATEWAY_URL", "localhost:8080", "http:// or https://"),
         ("HEADRACE_GATEWAY_URL", "http://[::1", "http:// or https://"),
     ],
@@ -75,9 +77,16 @@ def test_a_bad_value_is_refused_with_its_name_value_and_what_is_allowed(name: st
     assert refused.value.exit_code == 2
 
 
-def test_a_bad_secret_is_not_repeated() -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HEADRACE_CLICKHOUSE_DSN", "ftp://user:hunter2@house"),
+        ("HEADRACE_SCHEMA_REGISTRY_URL", "https://user:hunter2@registry"),
+    ],
+)
+def test_a_bad_secret_is_not_repeated(name: str, value: str) -> None:
     with pytest.raises(SettingInvalid) as refused:
-        load(HEADRACE_CLICKHOUSE_DSN="ftp://user:hunter2@house")
+        load(**{name: value})
 
     assert "hunter2" not in str(refused.value)
 
