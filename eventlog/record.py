@@ -11,7 +11,7 @@ from confluent_kafka import Message as KafkaMessage
 from schemas.codec import SINGLE_OBJECT, Codec
 from schemas.errors import ContractError
 from schemas.events import Event
-from schemas.headers import TRACEPARENT
+from schemas.headers import TRACEPARENT, is_traceparent
 
 OnUnreadable = Callable[[ContractError], None]
 """Hears of each record that a reader by assignment could not read and went past."""
@@ -43,8 +43,9 @@ class Record:
 
     @property
     def traceparent(self) -> bytes | None:
-        """The trace that it belongs to, to be handed on to what follows from it."""
-        return self.header(TRACEPARENT)
+        """The trace that it belongs to, for what follows from it; None where it has none that is valid."""
+        found = self.header(TRACEPARENT)
+        return found if found is not None and is_traceparent(found) else None
 
     @classmethod
     def of(cls, message: KafkaMessage, codec: Codec) -> Record:
