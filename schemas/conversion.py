@@ -31,6 +31,13 @@ def from_avro_of(record: Mapping[str, Any]) -> tuple[tuple[str, Convert], ...]:
     return tuple((name, back) for name, (_, back) in _converters_of(record).items())
 
 
+def own_maps_of(record: Mapping[str, Any]) -> tuple[tuple[str, Convert], ...]:
+    """A copy of each map: where the writer has no such field, fastavro gives every event the same default."""
+    fields = record["fields"]
+    maps = [field["name"] for field in fields if isinstance(field["type"], Mapping) and field["type"]["type"] == "map"]
+    return tuple((name, dict) for name in maps)
+
+
 def int_check_of(record: Mapping[str, Any]) -> Check:
     """Raises OverflowError, with the field's name, where an int of this record has more than 32 bits.
 

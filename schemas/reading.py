@@ -16,7 +16,7 @@ from fastavro.schema import parse_schema, to_parsing_canonical_form
 
 from .bounds import SMALL_BYTES, Bounds, check_bounds
 from .catalog import EVENT_TYPE_BY_NAME, AvroSchema
-from .conversion import Check, Convert, from_avro_of, int_check_of
+from .conversion import Check, Convert, from_avro_of, int_check_of, own_maps_of
 from .errors import UndecodableEvent, UnknownEventType, UnusableSchema
 from .events import Event
 from .plain_schema import plain_name, plain_writer_schema, without_logical_types
@@ -92,7 +92,7 @@ def reader_for(writer: AvroSchema, ours: Mapping[type[Event], Any], *, header_by
         header_bytes=header_bytes,
         writer=parsed,
         reader=reader,
-        convert=from_avro_of(ours[event_type]),
+        convert=from_avro_of(ours[event_type]) + (own_maps_of(ours[event_type]) if reader else ()),
         check=int_check_of(ours[event_type]),
         bounds=bounds,
     )
