@@ -10,6 +10,8 @@ import pytest
 
 from eventlog.errors import DeliveryFailed, LogBusy, RecordRefused
 from eventlog.producer import EventProducer, OnDelivery
+from eventlog.record import Record
+from schemas.errors import UndecodableEvent
 from streams.book import Change
 from streams.decide import Output
 from streams.outbox import Outbox, Pending, Unsendable
@@ -147,3 +149,24 @@ async def test_a_record_too_large_for_the_broker_is_refused_at_once() -> None:
         await outbox.send(Pending(lambda: None), OUTPUT)
 
     assert outbox.in_flight == 0
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_dead_letter_that_the_log_refuses_ends_its_record_and_nothing_else(at_once: bool) -> None:
+    producer, failures, delivered = FakeProducer(), list[DeliveryFailed](), asyncio.Event()
+    producer.too_large = at_once
+    refused = list[DeliveryFailed]()
+    outbox = outbox_of(producer, failures.append)
+    pending = Pending(delivered.set)
+    record = Record("requests.acme", 0, 7, 1, b"k", b"garbage", [])
+    await outbox.send_dead_letter(
+        pending, record, UndecodableEvent("no header"), consumer="c", now_us=1, refused=refused.append
+    )
+    outbox.complete(pending)
+    if not at_once:
+        producer.acknowledge(failure=RecordRefused("t: message too large"))
+    await settle_down()
+
+    assert delivered.is_set()
+    assert ["too large" in str(failure) for failure in refused] == [True]
+    assert (failures, outbox.in_flight) == ([], 0)
