@@ -10,6 +10,7 @@ from eventlog.errors import RecordRefused
 from eventlog.producer import EventProducer, OnDelivery
 from eventlog.record import Record
 from schemas.bounds import MAX_ITEMS
+from schemas.codec import schema_id_in
 from schemas.errors import ContractError, UnencodableEvent, UnknownSchema
 from schemas.events import DeadLettered
 from schemas.topics import MAX_LETTER_BYTES, SYSTEM, dead_letters_topic, tenant_of
@@ -29,7 +30,7 @@ def dead_letter(record: Record, error: ContractError, *, consumer: str, now_us: 
         origin_partition=record.partition,
         origin_offset=record.offset,
         schema_fingerprint=error.fingerprint if isinstance(error, UnknownSchema) else None,
-        schema_id=error.schema_id if isinstance(error, UnknownSchema) else None,
+        schema_id=error.schema_id if isinstance(error, UnknownSchema) else schema_id_in(record.value),
         key=record.key,
         value=record.value,
         headers=dict(record.headers),

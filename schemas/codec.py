@@ -12,7 +12,7 @@ the hot path: schemas are parsed once, and a decoded record becomes the event's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Literal
 
@@ -33,11 +33,12 @@ from .conversion import Check, Convert, int_check_of, to_avro_of
 from .errors import ContractError, UndecodableEvent, UnencodableEvent, UnknownSchema, UnusableSchema
 from .events import EVENT_TYPES, Event, SchemaRegistered
 from .plain_schema import without_logical_types
-from .reading import Reader, reader_for
+from .reading import Read, Reader, reader_for
 
 HEADER_BYTES = 10
 CONFLUENT_HEADER_BYTES = 5
 CONFLUENT_MAGIC = b"\0"
+_SCHEMA_IDS = 1 << 31  # registries count in Java's int
 
 Framing = Literal["single-object", "confluent"]
 
@@ -59,7 +60,7 @@ class EventSchema:
     avro: AvroSchema
     parsed: Any
     to_avro: tuple[tuple[str, Convert], ...]
-    check: Check
+    check: Check | None
     bounds: Bounds | None
 
     @property
@@ -80,7 +81,7 @@ class Codec:
     def __init__(self, framing: Framing = "single-object", *, lookup: Lookup | None = None) -> None:
         self.framing = framing
         self._lookup = lookup
-        self._readers: dict[bytes, Reader] = dict(_RELEASED_READERS)
+        self._readers: dict[bytes, Read] = dict(_RELEASED_READERS)
         self._foreign: dict[bytes, ContractError] = {}  # ids whose schemas can't be read: asked for once
         self._headers = {
             event_type: schema.header
@@ -102,7 +103,8 @@ class Codec:
         out = BytesIO(header)
         out.seek(len(header))
         try:
-            schema.check(record)
+            if schema.check is not None:
+                schema.check(record)
             if schema.to_avro:
                 record = dict(record)
                 for name, convert in schema.to_avro:
@@ -121,10 +123,7 @@ class Codec:
         Raises UndecodableEvent (no header, truncated, corrupt, too large, or bytes left over), UnknownSchema, and
         what the look-up of a schema id raises.
         """
-        reader = self._readers.get(data[:HEADER_BYTES]) or self._reader_of(data)
-        if len(data) > MAX_EVENT_BYTES:
-            raise UndecodableEvent(f"{len(data)} bytes, more than the {MAX_EVENT_BYTES} that an event may have")
-        return reader.read(data)
+        return (self._readers.get(data[:HEADER_BYTES]) or self._reader_of(data))(data)
 
     def learn(self, schema_id: int, avro: AvroSchema) -> None:
         """From now on this schema is known by its id in the schema registry.
@@ -133,13 +132,13 @@ class Codec:
         """
         header = confluent_header(schema_id)
         try:
-            reader = reader_for(avro, _OURS, header_bytes=CONFLUENT_HEADER_BYTES, foreign=True)
+            reader = reader_for(avro, _OURS, foreign=True)
         except ContractError as error:
             if isinstance(error, UnknownSchema):
                 error.schema_id = schema_id
             self._foreign[header] = error
             raise
-        self._readers[header] = reader
+        self._readers[header] = reader.behind(CONFLUENT_HEADER_BYTES)
 
     def learn_ours(self, schema_id: int, fingerprint: str) -> bool:
         """The same for a schema of ours or of a release, known by its fingerprint; False for any other.
@@ -150,7 +149,7 @@ class Codec:
         known = _READER_BY_FINGERPRINT.get(fingerprint)
         if known is None:
             return False
-        self._readers[confluent_header(schema_id)] = replace(known, header_bytes=CONFLUENT_HEADER_BYTES)
+        self._readers[confluent_header(schema_id)] = known.behind(CONFLUENT_HEADER_BYTES)
         is_current = fingerprint == SCHEMAS[known.event_type].fingerprint
         if self.framing == "confluent" and is_current and known.event_type is not SchemaRegistered:
             self._headers[known.event_type] = confluent_header(schema_id)
@@ -160,11 +159,11 @@ class Codec:
         """Full names of events that can't be written yet."""
         return [full_name(event_type) for event_type in EVENT_TYPES if event_type not in self._headers]
 
-    def _reader_of(self, data: bytes) -> Reader:
+    def _reader_of(self, data: bytes) -> Read:
         """The reader for a header that is not ten bytes of single-object encoding."""
-        if data.startswith(CONFLUENT_MAGIC) and len(data) >= CONFLUENT_HEADER_BYTES:
+        if (schema_id := schema_id_in(data)) is not None:
             header = data[:CONFLUENT_HEADER_BYTES]
-            return self._readers.get(header) or self._look_up(header)
+            return self._readers.get(header) or self._look_up(header, schema_id)
         if data.startswith(MARKER) and len(data) >= HEADER_BYTES:
             fingerprint = data[2:HEADER_BYTES].hex()
             raise UnknownSchema(
@@ -175,10 +174,9 @@ class Codec:
             f"{data[:4].hex()!r}"
         )
 
-    def _look_up(self, header: bytes) -> Reader:
+    def _look_up(self, header: bytes, schema_id: int) -> Read:
         if (error := self._foreign.get(header)) is not None:
             raise error.with_traceback(None)  # else it grows each time
-        schema_id = int.from_bytes(header[1:], "big")
         if self._lookup is None:
             raise UnknownSchema(f"no schema is known by the id {schema_id}", schema_id=schema_id)
         self.learn(schema_id, self._lookup(schema_id))
@@ -187,9 +185,17 @@ class Codec:
 
 def confluent_header(schema_id: int) -> bytes:
     """What stands before a body in Confluent framing. Raises UnusableSchema for what is no schema id."""
-    if not 0 <= schema_id < 1 << 32:
+    if not 0 <= schema_id < _SCHEMA_IDS:
         raise UnusableSchema(f"{schema_id} is no schema id")
     return CONFLUENT_MAGIC + schema_id.to_bytes(4, "big")
+
+
+def schema_id_in(data: bytes) -> int | None:
+    """The schema id in a Confluent header; None where there is none, or a number that no registry gives."""
+    if not data.startswith(CONFLUENT_MAGIC) or len(data) < CONFLUENT_HEADER_BYTES:
+        return None
+    schema_id = int.from_bytes(data[1:CONFLUENT_HEADER_BYTES], "big")
+    return schema_id if schema_id < _SCHEMA_IDS else None
 
 
 def _check_readable(data: bytes, start: int, schema: EventSchema) -> None:
@@ -218,17 +224,19 @@ def _load(event_type: type[Event]) -> EventSchema:
     )
 
 
-def _released_readers() -> dict[bytes, Reader]:
-    readers = {}
-    for _, avro in [*released_schemas(), *((("", schema.avro)) for schema in SCHEMAS.values())]:
-        readers[single_object_header(avro)] = reader_for(avro, _OURS, header_bytes=HEADER_BYTES, foreign=False)
-    return readers
+def _released_readers() -> dict[str, Reader]:
+    """Of every schema of every release and of ours, by fingerprint."""
+    avros = [*(avro for _, avro in released_schemas()), *(schema.avro for schema in SCHEMAS.values())]
+    return {avro_fingerprint(avro): reader_for(avro, _OURS, foreign=False) for avro in avros}
 
 
 SCHEMAS: Mapping[type[Event], EventSchema] = {event_type: _load(event_type) for event_type in EVENT_TYPES}
 _OURS: Mapping[type[Event], Any] = {event_type: schema.parsed for event_type, schema in SCHEMAS.items()}
-_RELEASED_READERS: Mapping[bytes, Reader] = _released_readers()
-_READER_BY_FINGERPRINT = {header[2:].hex(): reader for header, reader in _RELEASED_READERS.items()}
+_READER_BY_FINGERPRINT: Mapping[str, Reader] = _released_readers()
+_RELEASED_READERS: Mapping[bytes, Read] = {
+    MARKER + bytes.fromhex(fingerprint): reader.behind(HEADER_BYTES)
+    for fingerprint, reader in _READER_BY_FINGERPRINT.items()
+}
 
 SINGLE_OBJECT = Codec()
 encode = SINGLE_OBJECT.encode
@@ -237,5 +245,5 @@ decode = SINGLE_OBJECT.decode
 __all__ = [
     "CONFLUENT_HEADER_BYTES", "HEADER_BYTES", "SCHEMAS", "SINGLE_OBJECT", "Codec", "EventSchema", "Framing", "Lookup",
     "avro_fingerprint", "confluent_header", "decode", "encode", "full_name", "published_schema",
-    "single_object_header",
+    "schema_id_in", "single_object_header",
 ]  # fmt: skip

@@ -11,8 +11,15 @@ import fastavro
 import pytest
 
 from schemas.catalog import AvroSchema, avro_fingerprint, parsed_schema, published_schema
-from schemas.codec import SCHEMAS, Codec, confluent_header
-from schemas.errors import ContractError, SchemaRegistryUnavailable, UnknownEventType, UnknownSchema, UnusableSchema
+from schemas.codec import SCHEMAS, Codec, confluent_header, schema_id_in
+from schemas.errors import (
+    ContractError,
+    SchemaRegistryUnavailable,
+    UndecodableEvent,
+    UnknownEventType,
+    UnknownSchema,
+    UnusableSchema,
+)
 from schemas.events import RequestCancelled, SchemaRegistered
 from tests.timing import eventually, within
 
@@ -152,7 +159,7 @@ def test_a_fingerprint_of_nothing_of_ours_teaches_nothing(fingerprint: str) -> N
     assert len(codec.missing_ids()) == len(SCHEMAS) - 1
 
 
-@pytest.mark.parametrize("schema_id", [-1, 1 << 32])
+@pytest.mark.parametrize("schema_id", [-1, 1 << 31])
 def test_a_number_that_no_registry_gives_is_no_schema_id(schema_id: int) -> None:
     with pytest.raises(UnusableSchema, match=str(schema_id)):
         Codec().learn_ours(schema_id, SCHEMAS[RequestCancelled].fingerprint)
@@ -162,3 +169,26 @@ def test_a_number_that_no_registry_gives_is_no_schema_id(schema_id: int) -> None
 def test_text_that_is_no_schema_is_unusable(text: str | bytes) -> None:
     with pytest.raises(UnusableSchema):
         parsed_schema(text)
+
+
+def test_bytes_whose_id_no_registry_gives_are_no_event_and_nobody_is_asked() -> None:
+    registry = Registry()
+    with pytest.raises(UndecodableEvent):
+        Codec(lookup=registry).decode(b"\0\x80\0\0\0body")
+
+    assert registry.asked == []
+
+
+@pytest.mark.parametrize(
+    ("data", "schema_id"),
+    [
+        (b"\0\0\0\x01\x2cbody", 300),
+        (b"\0\x7f\xff\xff\xff", (1 << 31) - 1),
+        (b"\0\xff\xff\xff\xff", None),
+        (b"\0\0\0\x01", None),
+        (b"\xc3\x01" + bytes(8), None),
+        (b"", None),
+    ],
+)
+def test_the_schema_id_can_be_told_from_the_bytes(data: bytes, schema_id: int | None) -> None:
+    assert schema_id_in(data) == schema_id
