@@ -38,63 +38,50 @@ def own_maps_of(record: Mapping[str, Any]) -> tuple[tuple[str, Convert], ...]:
     return tuple((name, dict) for name in maps)
 
 
-def int_check_of(record: Mapping[str, Any]) -> Check:
+def int_check_of(record: Mapping[str, Any]) -> Check | None:
     """Raises OverflowError, with the field's name, where an int of this record has more than 32 bits.
 
-    Nested records are checked where they are converted.
+    None where there is none to be checked. Nested records are checked where they are converted.
     """
     plain = [field["name"] for field in record["fields"] if field["type"] == "int"]
     optional = [field["name"] for field in record["fields"] if field["type"] == ["null", "int"]]
     arrays = [field["name"] for field in record["fields"] if _is_array_of_ints(field["type"])]
-    checks = [*([_plain_ints(plain)] if plain else []), *map(_optional_int, optional), *map(_array_of_ints, arrays)]
-    if len(checks) == 1:
-        return checks[0]
+    if not plain + optional + arrays:
+        return None
+    get = itemgetter(*plain) if len(plain) > 1 else lambda fields: [fields[name] for name in plain]
+    pack = struct.Struct(f"{len(plain)}i").pack
 
     def check(fields: Mapping[str, Any]) -> None:
-        for each in checks:
-            each(fields)
-
-    return check
-
-
-def _plain_ints(names: list[str]) -> Check:
-    """One look at all of them: this runs for every event."""
-    get, pack = itemgetter(*names, names[0]), struct.Struct(f"{len(names) + 1}i").pack
-
-    def check(fields: Mapping[str, Any]) -> None:
+        # This runs for every event: packing a few numbers is the quickest look at all of them.
         try:
             pack(*get(fields))
-        except struct.error:
-            raise _too_large(next(name for name in names if not _fits(fields[name]))) from None
+            for name in arrays:
+                values = fields[name]
+                if len(values) < len(_PACKS):
+                    _PACKS[len(values)](*values)
+                else:
+                    array("i", values)
+        except (struct.error, OverflowError):
+            raise OverflowError(f"{_misfit(fields, plain, arrays)} holds what is no int of 32 bits") from None
+        for name in optional:
+            value = fields[name]
+            if value is not None and not _fits(value):
+                raise OverflowError(f"{name} holds what is no int of 32 bits")
 
     return check
 
 
-def _optional_int(name: str) -> Check:
-    def check(fields: Mapping[str, Any]) -> None:
-        value = fields[name]
-        if value is not None and not _fits(value):
-            raise _too_large(name)
-
-    return check
+_PACKS = tuple(struct.Struct(f"{count}i").pack for count in range(33))
 
 
-def _array_of_ints(name: str) -> Check:
-    def check(fields: Mapping[str, Any]) -> None:
-        try:
-            array("i", fields[name])
-        except OverflowError:
-            raise _too_large(name) from None
-
-    return check
+def _misfit(fields: Mapping[str, Any], plain: list[str], arrays: list[str]) -> str:
+    return next((name for name in plain if not _fits(fields[name])), None) or next(
+        name for name in arrays if not all(map(_fits, fields[name]))
+    )
 
 
 def _fits(value: Any) -> bool:
     return isinstance(value, int) and INT_MIN <= value <= INT_MAX
-
-
-def _too_large(name: str) -> OverflowError:
-    return OverflowError(f"{name} holds what is no int of 32 bits")
 
 
 def _is_array_of_ints(avro_type: Any) -> bool:
@@ -121,18 +108,19 @@ def _converters(avro_type: Any) -> tuple[Convert, Convert] | None:
 
 def _record_converters(record: Mapping[str, Any]) -> tuple[Convert, Convert]:
     cls = getattr(events, record["name"].rpartition(".")[2])
-    inner = _converters_of(record)
-    check = int_check_of(record)
+    to_avro, from_avro, check = to_avro_of(record), from_avro_of(record), int_check_of(record)
 
     def to_record(value: Any) -> dict[str, Any]:
         fields = vars(value)
-        check(fields)
-        return {**fields, **{name: to(fields[name]) for name, (to, _) in inner.items()}}
+        if check is not None:
+            check(fields)
+        return {**fields, **{name: convert(fields[name]) for name, convert in to_avro}} if to_avro else fields
 
     def from_record(fields: dict[str, Any]) -> Any:
-        check(fields)
-        for name, (_, back) in inner.items():
-            fields[name] = back(fields[name])
+        if check is not None:
+            check(fields)
+        for name, convert in from_avro:
+            fields[name] = convert(fields[name])
         value = _new(cls)
         _set(value, "__dict__", fields)
         return value

@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from schemas import reading
 from schemas.catalog import published_schema
 from schemas.codec import Codec, confluent_header
 from schemas.errors import ContractError, UndecodableEvent, UnknownEventType, UnusableSchema
@@ -219,3 +220,16 @@ def test_what_is_wrong_is_said_in_few_words() -> None:
     with pytest.raises(ContractError) as caught:
         read(schema, b"\2" * 40)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("missing", [ImportError("no such module"), TypeError("other arguments")])
+def test_without_fastavros_inner_function_the_public_one_is_taken(
+    monkeypatch: pytest.MonkeyPatch, missing: Exception
+) -> None:
+    def fail(*_: object) -> Any:
+        raise missing
+
+    monkeypatch.setattr(reading, "import_module", fail)
+    monkeypatch.setattr(reading, "_READ_DATA", reading._read_data())
+    schema = schema_of(RequestCancelled, at_us="long")
+    assert read(schema, written(schema, CANCELLED)).reason == "client"
