@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 import torch
@@ -41,7 +43,7 @@ class KvMemory:
         self.shape = shape
         self.blocks = slots * per_slot
         size = (shape.layers, 2, self.blocks, shape.heads, BLOCK_TOKENS, shape.head_dim)
-        self._memory = torch.zeros(size, dtype=dtype, device=device)
+        self._memory = _zeros(size, dtype, device)
         self._pool = BlockPool(self.blocks)
         self._blocks_of: dict[int, list[int]] = {}
         self.layers: tuple[LayerMemory, ...] = tuple(
@@ -75,6 +77,13 @@ class KvMemory:
 
     def release(self, slot: int) -> None:
         self._pool.release(self._blocks_of.pop(slot, ()))
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """On a CPU straight from the kernel, which gives a page when it is first touched: torch.zeros would touch all."""
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    return torch.frombuffer(mmap.mmap(-1, prod(size) * dtype.itemsize), dtype=dtype).view(size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
 import torch
 
 from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS, KvMemory, KvShape
@@ -52,3 +56,17 @@ def test_rows_are_the_keys_and_then_the_values() -> None:
     layer.rows[len(layer.rows) // 2] = 2.0
     assert layer.keys[0, 0, 0].tolist() == [1.0] * 8
     assert layer.values[0, 0, 0].tolist() == [2.0] * 8
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux's /proc")
+def test_memory_that_no_token_has_touched_is_not_resident() -> None:
+    before = resident_bytes()
+    kv = KvMemory(KvShape(8, 4, 64), slots=32, max_context_tokens=2048, dtype=torch.float32, device=torch.device("cpu"))
+    size = 2 * 8 * 4 * 64 * 4 * 32 * 2048
+    assert sum(layer.rows.nbytes for layer in kv.layers) == size
+    kv.make_room({slot: 100 for slot in range(32)})
+    assert resident_bytes() - before < size // 4
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
