@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from eventlog.schema_registry_address import RegistryAddress
+from infra.errors import JavaMissing, JavaUnusable
 from infra.runtime.guard import guarded
 from infra.runtime.java import find_java
 from infra.runtime.ports import LOOPBACK, free_port
@@ -48,13 +49,12 @@ class RunningRegistry:
 def running_registry(directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[RunningRegistry]:
     """A real registry without a schema for as long as the block runs. Skips the test, or fails it, without one."""
     variables = os.environ if environment is None else environment
-    jar = _jar(variables)
-    if jar is None:
+    jar, java = _jar(variables), _java(variables)
+    if jar is None or java is None:
         reason = "needs a schema registry: HEADRACE_TEST_SCHEMA_REGISTRY_HOME with Apicurio's jar, and Java 17+"
         if variables.get("HEADRACE_REQUIRE_SCHEMA_REGISTRY") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
-    java = str(find_java(variables.get("JAVA_HOME")))
     port = free_port()
     where = (f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={port}")
     log = directory / "schema-registry.log"
@@ -76,6 +76,13 @@ def _jar(variables: Mapping[str, str]) -> Path | None:
     if home is None and (kafka_home := variables.get("KAFKA_HOME")):
         home = str(Path(kafka_home).absolute().parent / "schema-registry")
     return next(iter(Path(home).glob("apicurio-registry-app-*-runner.jar")), None) if home else None
+
+
+def _java(variables: Mapping[str, str]) -> str | None:
+    try:
+        return str(find_java(variables.get("JAVA_HOME")))
+    except (JavaMissing, JavaUnusable):
+        return None
 
 
 def _answers(registry: RunningRegistry) -> bool:
