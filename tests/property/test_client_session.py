@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headrace_client.errors import ProtocolError
-from headrace_client.session import Limits, Phase, ResponseState, Session
-from headrace_client.stream_events import OutputTextDelta, ResponseEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace_client.errors import ProtocolError
+from headrace_client.session import Limits, Phase, ResponseState, Session
+from headrace_client.stream_events import OutputTextDelta, ResponseEvent
 from tests.client_server import frames_of
 
 LIMITS = Limits(most_setbacks=3)

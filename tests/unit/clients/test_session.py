@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
+
 from headrace_client.errors import CreateUncertain, GatewayUnreachable, HeadraceError, ProtocolError, RequestRefused
 from headrace_client.session import Limits, Phase, ResponseState, Session
 from headrace_client.stream_events import OutputTextDelta, RateLimitsUpdated, ResponseEvent
-
 from tests.client_server import ID, WORDS, error, frames_of
 
 LIMITS = Limits(buffer_events=8, buffer_chars=10_000, most_setbacks=2, answer_s=30.0)
