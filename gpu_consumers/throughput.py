@@ -106,11 +106,12 @@ class _Trial:
             self._scheduler.add(Sequence(str(number), "", prompt, info.max_context_tokens))
             self._running.append(str(number))
             self._pending.add(str(number))
-        self._step_ended_at = self._clock()
+        began = self._step_ended_at = self._clock()
+        prompt_tokens = 0
         while self._pending and self._goes_on:
-            prompt_tokens, seconds = self._step()
-            if prompt_tokens:
-                self._seconds_of_prompt_token = seconds / prompt_tokens
+            prompt_tokens += self._step()[0]
+        # Over all of it: the last chunk of a prompt may be one token, which takes a whole step all the same.
+        self._seconds_of_prompt_token = (self._step_ended_at - began) / max(1, prompt_tokens)
 
     def _decode_times(self) -> list[float]:
         """Seconds of up to DECODE_STEPS steps in which the whole batch decodes; none if that was not reached."""

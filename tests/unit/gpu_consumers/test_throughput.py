@@ -69,6 +69,14 @@ def test_no_step_begins_when_the_budget_is_used_and_the_slots_are_free_all_the_s
         assert engine.held == set()
 
 
+@pytest.mark.parametrize("decode", [0.001, 0.1, 10.0])
+def test_half_as_much_again_as_it_takes_is_time_enough_for_the_whole_curve(decode: float) -> None:
+    unhurried = TimedEngine(decode=decode)
+    whole = curve(unhurried, 1e9)
+    hurried = TimedEngine(decode=decode)
+    assert curve(hurried, 1.5 * unhurried.now) == whole
+
+
 def test_what_there_is_no_time_for_is_not_begun() -> None:
     engine = TimedEngine(prompt_token=0.001, decode=0.01)
     # 32 ms prefill one, 30 ms decode it, likewise for two; two more would take 64 ms and 30 ms.
