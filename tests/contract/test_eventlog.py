@@ -116,6 +116,24 @@ def test_a_registry_started_late_knows_all_and_a_running_one_hears_of_changes(
         assert reader.bounds(work_topic(model.deployment, tenant_name), 0) == (0, 0)
 
 
+@pytest.mark.parametrize("tenant_first", [True, False])
+def test_a_tenant_and_a_model_registered_by_two_who_do_not_know_of_each_other_have_their_work_topic(
+    admin: LogAdmin, profile: BrokerProfile, tenant_name: str, tenant_first: bool
+) -> None:
+    before = Registry()  # both have looked before either wrote
+    model = ModelRegistered(
+        model_version=f"{tenant_name}@v1", at_us=now_us(), deployment=f"d-{tenant_name}", engine="echo",
+        location="bytes", tokenizer="bytes", context_tokens=512, default_max_output_tokens=64,
+    )  # fmt: skip
+    if tenant_first:
+        admin.register_tenant(tenant(tenant_name), before)
+        admin.register_model(model, before)
+    else:
+        admin.register_model(model, before)
+        admin.register_tenant(tenant(tenant_name), before)
+    assert work_topic(model.deployment, tenant_name) in admin.topic_names()
+
+
 def test_a_record_that_cant_be_read_is_kept_with_its_origin(
     admin: LogAdmin, producer: EventProducer, profile: BrokerProfile, tenant_name: str
 ) -> None:
