@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError
 from confluent_kafka import Producer as KafkaProducer
-from headrace_client import Producer
-from headrace_client.settings import ProducerSettings
 
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
+from headrace_client import Producer
+from headrace_client.settings import ProducerSettings
 from schemas.topics import requests_topic
 from tests.benchmarks.row import BenchRow
 from tests.brokers import running_broker
