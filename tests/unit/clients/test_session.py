@@ -315,6 +315,29 @@ def test_a_cancel_that_the_server_could_not_take_is_asked_for_again() -> None:
     assert state.error is None
 
 
+def test_what_is_abandoned_is_cancelled_as_soon_as_it_can_be() -> None:
+    error = HeadraceError("nobody reads it")
+    session = connected_session()
+    live, _ = begun(session)
+    session.abandon(live, error)
+    assert ([frame["type"] for frame in sent(session)], session.has_work) == (["response.cancel"], False)
+
+    unanswered = ResponseState({"model": "m"})
+    session.create(unanswered)
+    (create,) = sent(session)
+    session.abandon(unanswered, error)
+    feed(session, {**frames_of()[0], "event_id": create["event_id"]})
+    assert ([frame["type"] for frame in sent(session)], session.has_work) == (["response.cancel"], False)
+
+    offline, _ = begun(session)
+    session.disconnected("lost")
+    session.abandon(offline, error)
+    assert session.has_work
+    session.connected()
+    assert ([frame["type"] for frame in sent(session)], session.has_work) == (["response.cancel"], False)
+    assert live.error is unanswered.error is offline.error is error
+
+
 def test_a_buffer_is_full_by_events_or_by_size() -> None:
     session = connected_session()
     state, rest = begun(session)

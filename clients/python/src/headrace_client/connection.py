@@ -66,6 +66,8 @@ class Connection:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+        if self._socket is not None:  # opened, and never used
+            await self._hang_up(self._socket)
         self.session.fail_all(Closed("the stream is closed"))
 
     async def _run(self) -> None:

@@ -114,6 +114,7 @@ class Session:
         self._open: dict[str, ResponseState] = {}  # by response id
         self._asked: dict[str, tuple[str, ResponseState]] = {}  # resumes and cancels, by event_id
         self._cancels_refused: dict[ResponseState, None] = {}
+        self._owed: dict[ResponseState, None] = {}  # cancels of what was abandoned without a socket
         self._frames: deque[str] = deque()
         self._setbacks = 0
         self.broken: str | None = None
@@ -127,7 +128,7 @@ class Session:
     @property
     def has_work(self) -> bool:
         """A socket is needed."""
-        return bool(self._unsent or self._unanswered or self._open)
+        return bool(self._unsent or self._unanswered or self._open or self._owed)
 
     @property
     def has_outgoing(self) -> bool:
@@ -151,6 +152,19 @@ class Session:
         if self._connected and state.phase is Phase.OPEN:
             self._ask("response.cancel", state)
 
+    def abandon(self, state: ResponseState, error: HeadraceError) -> None:
+        """Nobody will read it: it ends here with this error, and on the server with a cancel, as soon as one can go."""
+        if state.phase is Phase.ENDED:
+            return
+        if state.phase is Phase.OPEN:
+            self.drop(state)
+            if self._connected:
+                self._ask("response.cancel", state)
+            else:
+                self._owed[state] = None
+        self._unsent.pop(state, None)
+        state.fail(error)
+
     def drop(self, state: ResponseState) -> None:
         """It is no longer this session's: what comes for it is ignored."""
         self._unsent.pop(state, None)
@@ -167,12 +181,17 @@ class Session:
         self._asked.clear()
         for state in self._open.values():
             self._ask_again(state)
+        for state in self._owed:
+            self._ask("response.cancel", state)
+        self._owed.clear()
 
     def disconnected(self, why: str) -> None:
         """The socket is gone, and may have taken creates along."""
         self._connected = False
         unanswered, self._unanswered = list(self._unanswered.values()), {}
         for state in unanswered:
+            if state.phase is Phase.ENDED:  # abandoned
+                continue
             if state.again:
                 state.phase = Phase.UNSENT
                 self._unsent[state] = None
@@ -185,6 +204,7 @@ class Session:
         self._unsent.clear()
         self._unanswered.clear()
         self._open.clear()
+        self._owed.clear()
         for state in states:
             state.fail(error)
 
@@ -283,11 +303,15 @@ class Session:
 
     def _acknowledged(self, event: ResponseCreated, event_id: object) -> ResponseState | None:
         state = self._unanswered.pop(event_id, None) if isinstance(event_id, str) else None
-        if state is not None:
-            state.response_id, state.phase = event.response_id, Phase.OPEN
-            self._open[event.response_id] = state
-            if state.cancelled:
-                self._ask("response.cancel", state)
+        if state is None:
+            return None
+        state.response_id = event.response_id
+        if state.cancelled or state.phase is Phase.ENDED:
+            self._ask("response.cancel", state)
+        if state.phase is Phase.ENDED:  # abandoned
+            return None
+        state.phase = Phase.OPEN
+        self._open[event.response_id] = state
         return state
 
     def _refused(self, error: ServerError) -> ResponseState | None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from headrace_client.answer import Answer, answer_of
 from headrace_client.connection import Connection
-from headrace_client.errors import Closed, InvalidRequest, ResponseTimeout
+from headrace_client.errors import Closed, HeadraceError, InvalidRequest, ResponseTimeout
 from headrace_client.session import Phase, ResponseState
 from headrace_client.stream_events import OutputTextDelta, ResponseEnd, ResponseEvent, StreamEvent
 from headrace_client.stream_settings import StreamSettings
@@ -197,7 +197,7 @@ class Response:
                 assert self._connection is not None
                 await self._wait(self._connection)
         except asyncio.CancelledError:
-            await self.cancel()
+            self._abandon(Closed("who asked for it was cancelled"))
             raise
         if state.error is not None:
             self._stream._over(state)
@@ -212,10 +212,15 @@ class Response:
             async with asyncio.timeout_at(self._deadline):
                 await self._news.wait()
         except TimeoutError:
-            await self.cancel()
-            state.fail(ResponseTimeout(f"{self.response_id or 'the response'} took more than {self._timeout:g} s"))
+            what = self.response_id or "the response"
+            self._abandon(ResponseTimeout(f"{what} took more than {self._timeout:g} s"))
         finally:
             state.waiting = False
+
+    def _abandon(self, error: HeadraceError) -> None:
+        connection = self._connection or self._stream._go_on_alone(self._state)
+        connection.session.abandon(self._state, error)
+        connection.changed()
 
     def read(self, event: StreamEvent) -> StreamEvent:
         """For those who `take`: note that this event has been read."""
