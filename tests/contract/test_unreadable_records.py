@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from eventlog.admin import LogAdmin
-from eventlog.clock import now_us
+from eventlog.clock import now_ms, now_us
 from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
@@ -131,7 +131,7 @@ def test_a_workers_recovery_goes_on_behind_them(
     producer.send(topic, finished(submitted, 1), key=request_id, partition=2)
     assert producer.flush(within(10)) == 0
     order = {**vars(ORDER), "request_id": request_id, "tenant": tenant_name}
-    work = Work(type(ORDER)(**order), HeldPartition("work", 0), 0, 0, 0)
+    work = Work(type(ORDER)(**order), HeldPartition("work", 0), 0, now_ms(), 0)
     with LogReader(profile, client_id="test") as reader:
         found = AttemptLog(reader, unreadable=lambda error: reasons.append(error.code)).read([work])
     assert found[request_id].log.text == "A"
