@@ -6,10 +6,11 @@ import { WebSocket } from "ws";
 
 import { AuthenticationFailed, HeadraceClient, type ResponseEvent, ServerError } from "../../src/index.js";
 import { StaticServer } from "./static_server.js";
-import { findChromium, System, whyNoSystem } from "./system.js";
+import { findChromium, System, TIME_FACTOR, whyNoSystem } from "./system.js";
 
 const REQUIRED = process.env["HEADRACE_REQUIRE_JS"] === "1";
 const TOKENS = 450; // three seconds of the echo model: time enough to die in
+const PAGE_MS = 60_000 * TIME_FACTOR;
 const browserPath = findChromium();
 const noSystem = whyNoSystem();
 const noBrowser = noSystem ?? (browserPath === null ? "there is no Chromium in PATH: install chromium" : null);
@@ -48,6 +49,7 @@ describe.skipIf(noSystem !== null)(`a gateway that is killed${noSystem === null 
 
     async function ask(prompt: string): Promise<Page> {
       const page = await browser.newPage();
+      page.setDefaultTimeout(PAGE_MS);
       const form = { url: system.url, key: system.apiKey, model: "echo", limit: String(TOKENS), prompt };
       await page.goto(`${server.url}/examples/index.html#${new URLSearchParams(form)}`);
       await page.click("#run");
@@ -75,9 +77,9 @@ describe.skipIf(noSystem !== null)(`a gateway that is killed${noSystem === null 
       expect(whole.connections).toBe(1);
       expect(interrupted.connections).toBeGreaterThan(1);
       expect(interrupted.answer).toBe(whole.answer);
+      // How the text is cut into deltas is a matter of the worker's pace, so two runs may have other numbers.
       const numbers = interrupted.numbers.split(" ").map(Number);
       expect(numbers).toEqual([...numbers.keys()]);
-      expect(interrupted.numbers).toBe(whole.numbers);
     });
   });
 
@@ -91,7 +93,7 @@ describe.skipIf(noSystem !== null)(`a gateway that is killed${noSystem === null 
       for await (const event of response) events.push(event);
       return events;
     });
-    await expect.poll(() => responses.every((response) => response.lastSequenceNumber > 10)).toBe(true);
+    await expect.poll(() => responses.every((response) => response.lastSequenceNumber > 10), { timeout: PAGE_MS }).toBe(true);
     system.killGateway();
     const answers = await Promise.all(reading);
     const finals = await Promise.all(responses.map((response) => response.done));
