@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed-by-make
 # The versions that the code supports, the tested one first.
 PYTHONS := python3.11 python3.12 python3.13 python3 python
 
-.PHONY: help setup demo test test-integration test-js lint types bench fmt freeze
+.PHONY: help setup demo test test-integration test-js lint types docs bench fmt freeze
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ lint: $(STAMP) ## style, import order, forbidden calls, and the arrows between t
 
 types: $(STAMP) ## mypy --strict on source and tests
 	@$(BIN)/mypy
+
+docs: $(STAMP) ## write docs/event-reference.md anew from the schemas and the recorded run
+	@$(BIN)/python -m tests.reference
 
 bench: $(STAMP) ## ours against its baselines, as one table; ONLY=name runs some
 	@$(BIN)/python -m tests.benchmarks $${ONLY:+--only "$$ONLY"}
