@@ -116,7 +116,7 @@ class AsyncProducer:
                 pause = question.pause_s()
                 left = pause if give_up_at is None else min(pause, give_up_at - monotonic())
                 if left <= 0:
-                    raise ResultTimeout(f"waited {timeout:g} s for {question.what}")
+                    raise ResultTimeout(f"waited {timeout:.3g} s for {question.what}")
                 await waker.wait(left)
         return found
 

@@ -133,7 +133,12 @@ class Exchange:
         """Hand it to the Kafka client; None when a buffer is full. Raises DeliveryFailed and Closed."""
         submission, settings = draft.submission, self.settings
         self._submits += 1
-        self._kafka.poll(0)
+        self._check()
+        try:
+            self._kafka.poll(0)
+        except RuntimeError:  # closed a moment ago
+            self._check()
+            raise
         follow = draft.is_request and settings.follow_results
         with self._lock:
             self._check()
@@ -336,12 +341,12 @@ class Exchange:
         tenant = submission.tenant
         with self._lock:
             ending = self._inbox.take_ending(submission)
-            read = self._readers.get(tenant, 0) + self._readers.get(None, 0)
+            waits = not self._readers.get(tenant) and not self._readers.get(None) and not self._inbox.drained(tenant)
         if ending is not None:
             self._waiters.wake(_ROOM)
             return ending
         self._check()
-        if self._tail.is_paused(tenant) and not read:
+        if waits and self._tail.is_paused(tenant):
             raise Backpressure(
                 f"more than {self.settings.most_unread} characters and tokens of other submissions of {tenant} wait "
                 "before this answer, and nobody reads them: read results(), or answer() or forget() older submissions"

@@ -150,7 +150,7 @@ class Producer:
                 pause = question.pause_s()
                 left = pause if give_up_at is None else min(pause, give_up_at - monotonic())
                 if left <= 0:
-                    raise ResultTimeout(f"waited {timeout:g} s for {question.what}")
+                    raise ResultTimeout(f"waited {timeout:.3g} s for {question.what}")
                 woken.wait(min(left, threading.TIMEOUT_MAX))
                 woken.clear()
         return found
