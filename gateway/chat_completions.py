@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.response_object import token_counts
+from gateway.response_object import cached_tokens, token_counts
 from gateway.response_stream import DELTA, PART_ADDED, TERMINAL_TYPES, ResponseStream, dump_json
 from schemas.events import GenerationFinished, TerminalEvent
 from schemas.ids import created_ms_of, response_id_of
@@ -97,6 +97,11 @@ def finish_reason_of(terminal: TerminalEvent) -> str:
     return terminal.finish_reason
 
 
-def usage_of(terminal: TerminalEvent) -> dict[str, int]:
+def usage_of(terminal: TerminalEvent) -> dict[str, Any]:
     prompt, output = token_counts(terminal)
-    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+    return {
+        "prompt_tokens": prompt,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens(terminal)},
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+    }

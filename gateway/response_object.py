@@ -86,13 +86,18 @@ def status_of(terminal: TerminalEvent) -> str:
     return {"stop": "completed", "length": "incomplete", "cancelled": "cancelled"}.get(terminal.finish_reason, "failed")
 
 
+def cached_tokens(terminal: TerminalEvent) -> int:
+    """Of the prompt, those that the worker had already."""
+    return terminal.cached_prompt_tokens if isinstance(terminal, GenerationFinished) else 0
+
+
 def _usage(terminal: TerminalEvent | None) -> dict[str, Any] | None:
     if terminal is None or isinstance(terminal, RequestRejected):
         return None
     prompt, output = token_counts(terminal)
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": cached_tokens(terminal), "cache_write_tokens": 0},
         "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": prompt + output,

@@ -51,9 +51,10 @@ class AnswerWriter:
     def is_behind(self) -> bool:
         return self.unacknowledged > self._max_unacknowledged
 
-    def started(self, generation: Generation, now_us: int, lost: Lost) -> None:
+    def started(self, generation: Generation, now_us: int, lost: Lost, *, cached_tokens: int = 0) -> None:
         """It has a slot. Raises WriterStopped."""
-        self._send_when_there_is_room(generation.started(now_us), self._on_delivery(lost), generation.traceparent)
+        event = generation.started(now_us, cached_tokens=cached_tokens)
+        self._send_when_there_is_room(event, self._on_delivery(lost), generation.traceparent)
 
     def tokens(self, generation: Generation, lost: Lost) -> bool:
         """Write what is unwritten; False if it has to wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,6 +51,13 @@ class Engine(Protocol):
         ...
 
     def execute(self, plan: StepPlan) -> StepResult: ...
+
+    def cached_tokens(self, tenant: str, token_ids: Sequence[int]) -> int:
+        """How many of the first tokens need not be run if a sequence of this tenant is admitted in the next plan.
+
+        Always less than there are: the last one yields the first token of the answer.
+        """
+        ...
 
     def kv_use(self) -> KvUse:
         """As the newest step left it: what a plan released counts until the engine has run that plan."""

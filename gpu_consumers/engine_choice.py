@@ -31,6 +31,7 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings) -> Engine:
                 max_step_tokens=settings.max_step_tokens,
                 threads=settings.threads,
                 kernels_dir=settings.kernels_dir,
+                prefix_cache_bytes=settings.prefix_cache_bytes,
             )
     raise DeploymentUnknownError(
         f"{model.model_version} is registered with the engine {model.engine!r}; this worker has echo and torch"

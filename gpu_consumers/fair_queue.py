@@ -102,6 +102,10 @@ class FairQueue:
             self._last_to_leave = tenant
         return True
 
+    def give_back_input(self, tenant: str, tokens: int) -> None:
+        """So many of the prefix that `pop` charged need not be run: they are no service."""
+        self._charge(tenant, -self._costs.input * tokens)
+
     def charge_output(self, tenant: str) -> None:
         """One output token was made for this tenant."""
         self._charge(tenant, self._costs.output)

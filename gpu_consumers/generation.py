@@ -50,6 +50,7 @@ class Generation:
         prior = prior or PriorAttempts()
         self.order = order
         self.traceparent = traceparent
+        self._cached_prompt_tokens = 0
         self.attempt = prior.log.attempt + 1
         self._worker = worker
         self._pulled_at_us = pulled_at_us
@@ -107,8 +108,9 @@ class Generation:
         self._unwritten_text += self._output.push(token_id)
         self._unwritten_at_us = now_us
 
-    def started(self, now_us: int) -> GenerationStarted:
-        """It has a slot, and its first prefill chunk is about to run."""
+    def started(self, now_us: int, *, cached_tokens: int = 0) -> GenerationStarted:
+        """It has a slot, and its first prefill chunk is about to run. cached_tokens: of its prefix, not to be run."""
+        self._cached_prompt_tokens = min(cached_tokens, len(self.order.prompt_token_ids))
         return GenerationStarted(
             request_id=self.request_id,
             tenant=self.tenant,
@@ -120,6 +122,7 @@ class Generation:
             model_version=self.order.model_version,
             prompt_tokens=len(self.order.prompt_token_ids),
             resumed_output_tokens=len(self._resumed_token_ids),
+            cached_prompt_tokens=self._cached_prompt_tokens,
         )
 
     def unwritten(self) -> TokensGenerated | None:
@@ -156,6 +159,7 @@ class Generation:
             prompt_tokens=len(self.order.prompt_token_ids),
             output_tokens=self._output.token_count,
             first_token_at_us=self._first_token_at_us,
+            cached_prompt_tokens=self._cached_prompt_tokens,
         )
 
     def failed(self, failure: Failure, now_us: int) -> GenerationFailed:

@@ -35,6 +35,9 @@ class WorkerMetrics:
         self.steps = counter("headrace:engine_steps", "Steps executed")
         self.step_seconds = histogram("headrace:engine_step_seconds", "Duration of a step", _STEP_SECONDS)
         self.prompt_tokens = counter("headrace:prompt_tokens", "Tokens prefilled")
+        self.cached_prompt_tokens = counter(
+            "headrace:prefix_cache_hits", "Prompt tokens that were cached, not prefilled"
+        )
         self.generation_tokens = counter("headrace:generation_tokens", "Output tokens made")
 
         # What clients feel, from the work order's arrival here on.

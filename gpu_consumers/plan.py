@@ -34,12 +34,17 @@ class Admission:
     max_tokens: the most tokens (prompt and output) that the slot will hold: what the engine may reserve for it.
     first_output_index: index in the response of the first token that will be sampled: 0, or the number of
         tokens that earlier attempts have put in the log (they are part of the prefilled tokens then).
+    tenant: keys and values are shared with other sequences of the same tenant, and with nobody else's.
+    cached_token_ids: the first tokens, which the engine holds already (`Engine.cached_tokens` said so for this very
+        plan): they are computed from the start, and prefill goes on behind them.
     """
 
     slot: int
     sampling: SamplingParams
     max_tokens: int
     first_output_index: int = 0
+    tenant: str = ""
+    cached_token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ The life of a sequence:
 4. It leaves by `remove` (it is finished, cancelled, or its partition went away), by its deadline, or by a failure
    of its slot. Its slot is free at once, and the engine hears of that in the next step (`released`).
 
-Vocabulary of lengths: `computed` tokens have been run, of a prefix the rest is `remaining`.
+Vocabulary of lengths: `computed` tokens have been run or were `cached`, of a prefix the rest is `remaining`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpu_consumers.deadlines import Deadlines
@@ -25,10 +25,13 @@ from gpu_consumers.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do next. expired: left because of their deadline; admitted: got a slot; both are request ids."""
+    """What to do next. expired: request ids that left because of their deadline.
+
+    admitted: request ids that got a slot, with how many of their first tokens were cached.
+    """
 
     plan: StepPlan
-    admitted: tuple[str, ...]
+    admitted: Mapping[str, int]
     expired: tuple[str, ...]
 
 
@@ -44,7 +47,8 @@ class Outcome:
 class _Running:
     sequence: Sequence
     slot: int
-    computed_tokens: int = 0
+    cached_tokens: int
+    computed_tokens: int
     newest_token_id: int | None = None  # sampled and not yet run; None during prefill
 
     @property
@@ -52,14 +56,27 @@ class _Running:
         return max(0, len(self.sequence.prefix_token_ids) - self.computed_tokens)
 
 
+def _nothing_cached(tenant: str, token_ids: tuple[int, ...]) -> int:
+    return 0
+
+
 class Scheduler:
     """Owned by the engine loop. Calls alternate: `next_step`, then `take` its result, with changes in between."""
 
-    def __init__(self, info: EngineInfo, costs: TokenCosts = DEFAULT_COSTS) -> None:
-        """Raises ValueError if a step could be too small to decode every slot: prefills would starve."""
+    def __init__(
+        self,
+        info: EngineInfo,
+        costs: TokenCosts = DEFAULT_COSTS,
+        *,
+        cached_tokens: Callable[[str, tuple[int, ...]], int] = _nothing_cached,
+    ) -> None:
+        """cached_tokens: `Engine.cached_tokens`, asked for each sequence that gets a slot.
+
+        Raises ValueError if a step could be too small to decode every slot: prefills would starve."""
         if info.max_step_tokens < info.slots:
             raise ValueError(f"max_step_tokens is {info.max_step_tokens}: at least one for each of {info.slots} slots")
         self._info = info
+        self._cached_tokens = cached_tokens
         self._waiting = FairQueue(costs)
         self._deadlines = Deadlines()
         self._running: dict[str, _Running] = {}  # in the order of admission
@@ -138,7 +155,7 @@ class Scheduler:
             decodes=decodes,
         )
         self._released.clear()
-        return Step(plan, tuple(running.sequence.request_id for running in admitted), expired)
+        return Step(plan, {running.sequence.request_id: running.cached_tokens for running in admitted}, expired)
 
     def take(self, result: StepResult) -> Outcome:
         """What the engine made of the newest step. A slot that owed a token and gave neither it nor a reason failed."""
@@ -192,11 +209,16 @@ class Scheduler:
         return PrefillChunk(running.slot, token_ids, start, last)
 
     def _admit(self, sequence: Sequence) -> _Running:
-        running = _Running(sequence, self._free_slots.pop())
+        cached = self._cached_tokens(sequence.tenant, sequence.prefix_token_ids)
+        self._waiting.give_back_input(sequence.tenant, cached)
+        running = _Running(sequence, self._free_slots.pop(), cached, cached)
         self._running[sequence.request_id] = self._by_slot[running.slot] = running
         return running
 
 
 def _admission(running: _Running) -> Admission:
     sequence = running.sequence
-    return Admission(running.slot, sequence.sampling, sequence.max_tokens, sequence.resumed_tokens)
+    return Admission(
+        running.slot, sequence.sampling, sequence.max_tokens, sequence.resumed_tokens, sequence.tenant,
+        sequence.prefix_token_ids[: running.cached_tokens],
+    )  # fmt: skip

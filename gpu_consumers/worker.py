@@ -74,7 +74,7 @@ class Worker:
         self._inbox = inbox
         self._done = done
         self._stop = stop
-        self._scheduler = Scheduler(engine.info)
+        self._scheduler = Scheduler(engine.info, cached_tokens=engine.cached_tokens)
         self._active: dict[str, _Active] = {}
         self._unwritten: dict[str, _Active] = {}
 
@@ -180,9 +180,11 @@ class Worker:
 
     def _announce(self, step: Step) -> None:
         now = now_us()
-        for request_id in step.admitted:
+        for request_id, cached_tokens in step.admitted.items():
             active = self._active[request_id]
-            self._writer.started(active.generation, now, partial(self._lost, active.work))
+            lost = partial(self._lost, active.work)
+            self._writer.started(active.generation, now, lost, cached_tokens=cached_tokens)
+            self._metrics.cached_prompt_tokens.inc(cached_tokens)
             self._metrics.queue_seconds.observe((now - active.work.pulled_at_us) / 1e6)
 
     def _execute(self, plan: StepPlan) -> StepResult:

@@ -133,6 +133,9 @@ class Settings:
     device: str = setting("cpu", text, "Device of the torch engine: cpu, cuda, cuda:0")
     dtype: str = setting("bfloat16", one_of("bfloat16", "float16", "float32"), "Number format of the torch engine")
     slots: int = setting(16, whole(1, 1_024), "Sequences that one worker runs at once")
+    prefix_cache_mib: int = setting(
+        256, whole(0, 1 << 20), "Memory for what the torch engine keeps of earlier prompts, for those that begin alike"
+    )
     echo_tokens_per_second: float = setting(200.0, number(0.1, 1e6), "Rate of the echo engine, for each sequence")
 
     # What workers and gateways tell of themselves: the topic `telemetry`

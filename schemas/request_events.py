@@ -140,6 +140,7 @@ class GenerationStarted:
     model_version: str
     prompt_tokens: int
     resumed_output_tokens: int = 0
+    cached_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +172,7 @@ class GenerationFinished:
     prompt_tokens: int
     output_tokens: int
     first_token_at_us: int | None = None
+    cached_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

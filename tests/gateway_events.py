@@ -63,7 +63,7 @@ def finished(
     return GenerationFinished(
         request_id=request.request_id, tenant=request.tenant, attempt=attempt, at_us=AT_US, worker="w",
         deployment="chat-v1", model_version=MODEL, finish_reason=reason, prompt_tokens=3, output_tokens=output_tokens,
-        first_token_at_us=AT_US if output_tokens else None,
+        first_token_at_us=AT_US if output_tokens else None, cached_prompt_tokens=2,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gpu_consumers.engine import EngineInfo, KvUse
@@ -78,6 +78,10 @@ class EchoEngine:
         if tokens:
             self._keep_pace(decoding=bool(work.decodes))
         return StepResult(tokens, failures)
+
+    def cached_tokens(self, tenant: str, token_ids: Sequence[int]) -> int:
+        """None: it remembers nobody."""
+        return 0
 
     def kv_use(self) -> KvUse:
         """None: it keeps prompts, no keys and values."""

@@ -5,7 +5,8 @@ A part that cannot be run fails its own slot with a reason, and the rest of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan
@@ -34,6 +35,14 @@ class StepWork:
     prefills: tuple[PrefillChunk, ...]
     decodes: tuple[Decode, ...]
     failures: dict[int, str]
+
+    def without(self, failed: Container[int]) -> StepWork:
+        """The same but for these slots."""
+        return replace(
+            self,
+            prefills=tuple(chunk for chunk in self.prefills if chunk.slot not in failed),
+            decodes=tuple(decode for decode in self.decodes if decode.slot not in failed),
+        )
 
 
 class SlotTable:
@@ -65,11 +74,8 @@ class SlotTable:
         seen: set[int] = set()
         prefills = [chunk for chunk in plan.prefills if self._takes(chunk, seen, failures)]
         decodes = [decode for decode in plan.decodes if self._takes(decode, seen, failures)]
-        return StepWork(  # a slot that appears twice was taken the first time and failed the second
-            tuple(chunk for chunk in prefills if chunk.slot not in failures),
-            tuple(decode for decode in decodes if decode.slot not in failures),
-            failures,
-        )
+        # A slot that appears twice was taken the first time and failed the second.
+        return StepWork(tuple(prefills), tuple(decodes), failures).without(failures)
 
     def fail(self, slot: int, reason: str) -> None:
         """The slot's sequence can't go on; later plans for it fail with the same reason."""
@@ -88,8 +94,9 @@ class SlotTable:
             self.fail(admission.slot, reason)
         elif 0 <= admission.slot < self._info.slots:
             self._slots[admission.slot] = Slot(
-                admission.sampling, admission.max_tokens, admission.first_output_index, failure=reason
-            )
+                admission.sampling, admission.max_tokens, admission.first_output_index, len(admission.cached_token_ids),
+                failure=reason,
+            )  # fmt: skip
         if reason is not None:
             failures[admission.slot] = reason
 

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpu_consumers.engines.torch.batch import ChunkIndex, DecodeIndex, DecodeTable, StepBatch
-from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS, LayerMemory
+from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
+from gpu_consumers.engines.torch.kv_memory import LayerMemory
 from gpu_consumers.engines.torch.native import Kernels
 
 

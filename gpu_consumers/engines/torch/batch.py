@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from gpu_consumers.engines.slots import StepWork
-from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS, KvMemory
+from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
+from gpu_consumers.engines.torch.kv_memory import KvMemory
 from gpu_consumers.plan import PrefillChunk
 
 _DENSE_ENOUGH: Final = 0.6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -11,7 +11,7 @@ import torch
 from gpu_consumers.engine import EngineInfo, KvUse
 from gpu_consumers.engines.slots import SlotTable, StepWork
 from gpu_consumers.engines.torch.batch import build_batch
-from gpu_consumers.engines.torch.kv_memory import KvMemory
+from gpu_consumers.engines.torch.kv_memory import Claim, KvMemory
 from gpu_consumers.engines.torch.model import LlamaModel
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
 from gpu_consumers.sampling import Draw, sample
@@ -37,6 +37,7 @@ class TorchEngine:
         *,
         dtype: torch.dtype,
         device: torch.device,
+        prefix_cache_bytes: int = 0,
     ) -> None:
         """`load_torch_engine` makes one from a model's directory."""
         self._model = model
@@ -49,6 +50,7 @@ class TorchEngine:
             max_context_tokens=info.max_context_tokens,
             dtype=dtype,
             device=device,
+            prefix_cache_bytes=prefix_cache_bytes,
         )
 
     @property
@@ -62,15 +64,20 @@ class TorchEngine:
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
+        # First, since what is released now may take the place of what is kept.
+        claims = [self._memory.claim(admission.tenant, admission.cached_token_ids) for admission in plan.admitted]
         for slot in plan.released:
             self._memory.release(slot)
         work = self._slots.begin(plan)
         failures = dict(work.failures)
+        for admission, claim in zip(plan.admitted, claims, strict=True):
+            self._admit(admission.slot, claim, failures)
+        work = work.without(failures)
         tokens: dict[int, int] = {}
         if work.prefills or work.decodes:
             self._run(work, tokens, failures)
         for slot in failures:
-            self._memory.release(slot)
+            self._memory.spoil(slot)
         return StepResult(tokens, failures)
 
     def warm_up(self) -> None:
@@ -93,6 +100,9 @@ class TorchEngine:
             position, count = position + 1, 2 * count
         self.execute(StepPlan(released=tuple(slots)))
 
+    def cached_tokens(self, tenant: str, token_ids: Sequence[int]) -> int:
+        return self._memory.cached_tokens(tenant, token_ids)
+
     def kv_use(self) -> KvUse:
         return KvUse(self._slots.computed_tokens, self._memory.capacity_tokens)
 
@@ -100,6 +110,16 @@ class TorchEngine:
         """Give the KV memory back."""
         for slot in range(self._info.slots):
             self._memory.release(slot)
+
+    def _admit(self, slot: int, claim: Claim | None, failures: dict[int, str]) -> None:
+        if claim is None:
+            if slot not in failures:
+                failures[slot] = "the plan counts on cached tokens that are not there"
+                self._slots.fail(slot, failures[slot])
+        elif slot in failures:
+            self._memory.drop(claim)
+        else:
+            self._memory.begin(slot, claim)
 
     def _run(self, work: StepWork, tokens: dict[int, int], failures: dict[int, str]) -> None:
         lengths = {chunk.slot: chunk.start + len(chunk.token_ids) for chunk in work.prefills}
@@ -111,6 +131,10 @@ class TorchEngine:
         )  # fmt: skip
         with _threads_for(len(batch.token_ids)):
             logits = self._model.forward(batch, self._memory)
+        for chunk in work.prefills:
+            self._memory.written(chunk.slot, chunk.token_ids)
+        for decode in work.decodes:
+            self._memory.written(decode.slot, (decode.token_id,))
         if logits is None:
             return
         draws = [Draw(self._slots[slot].sampling, self._slots.next_output_index(slot)) for slot in batch.output_slots]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Final
 
 import torch
 from torch import Tensor
 
-from gpu_consumers.engines.torch.blocks import BlockPool
-
-BLOCK_TOKENS: Final = 64
+from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS, BlockPool
+from gpu_consumers.engines.torch.prefix import PrefixChain, first_key, next_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +31,32 @@ class KvMemory:
     head_dim * 2 * bytes of the dtype. On a CPU the pages are the kernel's promise until they are touched, and
     blocks are touched from the front, so resident memory is that of the tokens held at the busiest time.
 
+    Blocks that hold the same tokens of one tenant's are shared: what a sequence has filled is kept when it leaves, up
+    to `prefix_cache_bytes`, and whoever begins with the same tokens holds it instead of running them again.
+
     A block is zeroed when it is handed out: what lies behind a sequence's end is then always finite, and a NaN
     that one sequence left behind can't reach the next one through a weight of zero.
     """
 
     def __init__(
-        self, shape: KvShape, *, slots: int, max_context_tokens: int, dtype: torch.dtype, device: torch.device
+        self,
+        shape: KvShape,
+        *,
+        slots: int,
+        max_context_tokens: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        prefix_cache_bytes: int = 0,
     ) -> None:
         per_slot = -(-max_context_tokens // BLOCK_TOKENS)
         self.shape = shape
         self.blocks = slots * per_slot
         size = (shape.layers, 2, self.blocks, shape.heads, BLOCK_TOKENS, shape.head_dim)
         self._memory = _zeros(size, dtype, device)
-        self._pool = BlockPool(self.blocks)
+        block_bytes = prod(size) * dtype.itemsize // self.blocks
+        self._pool = BlockPool(self.blocks, max_kept=prefix_cache_bytes // block_bytes)
         self._blocks_of: dict[int, list[int]] = {}
+        self._chains: dict[int, PrefixChain] = {}
         self.layers: tuple[LayerMemory, ...] = tuple(
             LayerMemory(keys=layer[0], values=layer[1], rows=layer.view(-1, shape.head_dim)) for layer in self._memory
         )
@@ -62,6 +73,49 @@ class KvMemory:
         """Blocks of the slot's sequence in order of position."""
         return self._blocks_of.get(slot, [])
 
+    def cached_tokens(self, salt: str, token_ids: Sequence[int]) -> int:
+        """How many of the first tokens are held or kept: whole blocks, and never all, as the last one is to be run."""
+        key, cached = first_key(salt), 0
+        while cached + BLOCK_TOKENS < len(token_ids):
+            key = next_key(key, token_ids[cached : cached + BLOCK_TOKENS])
+            if not self._pool.find(key):
+                break
+            cached += BLOCK_TOKENS
+        return cached
+
+    def claim(self, salt: str, token_ids: Sequence[int]) -> Claim | None:
+        """Hold the blocks of these tokens, before room is made for others: for `begin`, or `drop`. None: not there."""
+        chain = PrefixChain(salt)
+        held: list[int] = []
+        for key in chain.push(token_ids):
+            block = self._pool.hold(key)
+            if block is None:
+                self._pool.release(held)
+                return None
+            held.append(block)
+        return Claim(chain, held)
+
+    def begin(self, slot: int, claim: Claim) -> None:
+        """A sequence that begins with what was claimed takes the slot."""
+        self._chains[slot], self._blocks_of[slot] = claim.chain, claim.blocks
+
+    def drop(self, claim: Claim) -> None:
+        self._pool.release(claim.blocks)
+
+    def written(self, slot: int, token_ids: Sequence[int]) -> None:
+        """The next tokens of the slot were run, and their keys and values are in memory."""
+        chain = self._chains.get(slot)
+        if chain is None:
+            return
+        blocks, first = self._blocks_of[slot], chain.blocks
+        for number, key in enumerate(chain.push(token_ids), first):
+            self._pool.name(blocks[number], key)
+
+    def spoil(self, slot: int) -> None:
+        """The slot's sequence went wrong: let it go, and nothing of it to anybody."""
+        self._pool.forget(self._blocks_of.get(slot, ()))
+        self.release(slot)
+
     def make_room(self, lengths: dict[int, int]) -> None:
         """Give each slot blocks enough for its length in tokens."""
         fresh: list[int] = []
@@ -76,7 +130,16 @@ class KvMemory:
             self._memory.index_fill_(2, torch.tensor(fresh, device=self._memory.device), 0)
 
     def release(self, slot: int) -> None:
+        self._chains.pop(slot, None)
         self._pool.release(self._blocks_of.pop(slot, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The first blocks of a sequence that is about to begin, held for it."""
+
+    chain: PrefixChain
+    blocks: list[int]
 
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

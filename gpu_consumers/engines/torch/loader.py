@@ -40,6 +40,7 @@ def load_torch_engine(
     max_step_tokens: int | None = None,
     threads: int | None = None,
     kernels_dir: Path | None = None,
+    prefix_cache_bytes: int = 0,
 ) -> TorchEngine:
     """Load the model in directory `path`.
 
@@ -51,6 +52,7 @@ def load_torch_engine(
     threads: torch's CPU threads, a setting of the whole process (None: as it is).
     kernels_dir: where kernels compiled for this machine are kept, and made if they are missing (None: torch's own
         operations do their work).
+    prefix_cache_bytes: most memory for keys and values that are kept for sequences which begin alike (0: none).
 
     Raises ModelFilesMissingError, UnsupportedModelError or EngineConfigurationError.
     """
@@ -75,7 +77,7 @@ def load_torch_engine(
     )
     kernels = None if kernels_dir is None else kernels_for(torch_dtype, torch_device.type, kernels_dir)
     model = build_model(loaded, context, torch_device, kernels)
-    return TorchEngine(model, info, dtype=torch_dtype, device=torch_device)
+    return TorchEngine(model, info, dtype=torch_dtype, device=torch_device, prefix_cache_bytes=prefix_cache_bytes)
 
 
 def eos_token_ids(*sources: int | list[int] | None) -> frozenset[int]:

@@ -49,7 +49,12 @@ def test_usage_comes_in_a_chunk_of_its_own_when_asked_for() -> None:
     *chunks, usage, done = frames(ChatCompletion(stream_of(WHOLE), include_usage=True))
     assert done == DONE
     assert json.loads(usage)["choices"] == []
-    assert json.loads(usage)["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    assert json.loads(usage)["usage"] == {
+        "prompt_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": 2},
+        "completion_tokens": 2,
+        "total_tokens": 5,
+    }
     assert {json.loads(chunk)["usage"] for chunk in chunks} == {None}
 
 

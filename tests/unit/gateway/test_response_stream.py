@@ -59,6 +59,7 @@ def test_the_last_event_holds_the_answer_with_its_usage_and_what_was_asked() -> 
     assert response.status == "completed"
     assert response.usage is not None
     assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (3, 2, 5)
+    assert response.usage.input_tokens_details.cached_tokens == 2
     assert (response.temperature, response.metadata, response.user, response.model) == (
         0.5,
         {"trace": "7"},

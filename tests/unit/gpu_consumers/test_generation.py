@@ -168,3 +168,10 @@ def test_a_failure_says_what_the_client_sees_and_what_was_used() -> None:
         500, "server_error", "generation_failed", "NaN",
     )  # fmt: skip
     assert (event.prompt_tokens, event.output_tokens, event.first_token_at_us, event.attempt) == (3, 2, 30, 1)
+
+
+def test_cached_tokens_of_the_prompt_are_told_those_of_earlier_output_are_not() -> None:
+    made = generation()
+    assert made.started(1, cached_tokens=2).cached_prompt_tokens == 2
+    assert made.finished("length", 2).cached_prompt_tokens == 2
+    assert made.started(1, cached_tokens=99).cached_prompt_tokens == len(made.order.prompt_token_ids)

@@ -17,9 +17,9 @@ def test_one_request_from_its_first_chunk_to_its_last_token() -> None:
     sampling = SamplingParams(temperature=0.5, seed=7)
     scheduler.add(sequence("r", 10, sampling=sampling, resumed_tokens=3))
     step = scheduler.next_step(0)
-    assert step.admitted == ("r",)
+    assert step.admitted == {"r": 0}
     assert step.plan == StepPlan(
-        admitted=(Admission(0, sampling, 18, 3),),
+        admitted=(Admission(0, sampling, 18, 3, tenant="t"),),
         prefills=(PrefillChunk(0, tuple(range(8)), 0, last=False),),
     )
     assert scheduler.take(StepResult()).tokens == {}
@@ -130,3 +130,13 @@ def test_what_the_engine_can_never_run_has_a_reason(unservable: Sequence, why: s
 
 def test_what_just_fits_is_servable() -> None:
     assert why_not_servable(Sequence("r", "t", (0, 256), 64, resumed_tokens=1), INFO) is None
+
+
+def test_cached_tokens_are_neither_run_nor_charged() -> None:
+    scheduler = Scheduler(INFO, cached_tokens=lambda tenant, token_ids: 6 if tenant == "t" else 0)
+    scheduler.add(sequence("r", 10))
+    step = scheduler.next_step(0)
+    assert step.admitted == {"r": 6}
+    assert step.plan.admitted[0].cached_token_ids == tuple(range(6))
+    assert step.plan.prefills == (PrefillChunk(0, (6, 7, 8, 9), 6, last=True),)
+    assert scheduler.served("t") == 4

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from gpu_consumers.engines.slots import StepWork
 from gpu_consumers.engines.torch.attention import attend
 from gpu_consumers.engines.torch.batch import DecodeIndex, StepBatch, build_batch
-from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS, KvMemory, KvShape
+from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
+from gpu_consumers.engines.torch.kv_memory import KvMemory, KvShape
 from gpu_consumers.plan import Decode, PrefillChunk
 
 QUERY_HEADS, KEY_HEADS, HEAD_DIM = 6, 2, 8

@@ -63,6 +63,93 @@ def test_with_compiled_kernels_too_every_request_of_a_mixed_batch_equals_generat
     assert_equal_to_generate(requests, Oracle(directory))
 
 
+def answer(engine: TorchEngine, tenant: str, prompt: tuple[int, ...], output_tokens: int = 8) -> tuple[int, list[int]]:
+    """(tokens that were cached, output) of one sequence by itself in slot 0."""
+    cached = engine.cached_tokens(tenant, prompt)
+    admission = Admission(0, SamplingParams(), 256, tenant=tenant, cached_token_ids=prompt[:cached])
+    chunk = PrefillChunk(0, prompt[cached:], cached, True)
+    output = [engine.execute(StepPlan(admitted=(admission,), prefills=(chunk,))).tokens[0]]
+    while len(output) < output_tokens:
+        decode = Decode(0, output[-1], len(prompt) + len(output) - 1)
+        output.append(engine.execute(StepPlan(decodes=(decode,))).tokens[0])
+    engine.execute(StepPlan(released=(0,)))
+    return cached, output
+
+
+def caching(directory: Path, kernels_dir: Path | None = None, cache_bytes: int = 1 << 20) -> TorchEngine:
+    return load_torch_engine(
+        directory, dtype="float32", slots=4, max_context_tokens=256, prefix_cache_bytes=cache_bytes,
+        kernels_dir=kernels_dir,
+    )  # fmt: skip
+
+
+def test_a_prompt_that_begins_like_an_earlier_one_is_answered_from_its_cache_and_alike(
+    model_directory: Directory,
+) -> None:
+    directory = model_directory("grouped")
+    engine, fresh = caching(directory), caching(directory, cache_bytes=0)
+    start = prompts(8)[7] + prompts(8)[6][:20]  # 150 tokens: two blocks and a part
+    assert answer(engine, "acme", start)[0] == 0
+    for prompt in (start, (*start[:140], 9, 8, 7), start[:64] + (5,) * 40, start[:64]):
+        cached, output = answer(engine, "acme", prompt)
+        assert cached == min(len(prompt) - 1, 140 if prompt[:128] == start[:128] else 64) // 64 * 64
+        assert output == answer(fresh, "acme", prompt)[1]
+
+
+def test_an_answer_is_a_prefix_too(model_directory: Directory) -> None:
+    """The next turn of a conversation begins with the last one."""
+    engine = caching(model_directory("grouped"))
+    prompt = prompts(8)[6]
+    _, output = answer(engine, "acme", prompt, 40)
+    turn = prompt + tuple(output) + (4, 5, 6)
+    assert engine.cached_tokens("acme", turn) == 128
+
+
+def test_nothing_is_shared_between_tenants(model_directory: Directory) -> None:
+    engine = caching(model_directory("grouped"))
+    prompt = prompts(8)[7]
+    answer(engine, "acme", prompt)
+    assert engine.cached_tokens("acme", prompt) == 128
+    assert engine.cached_tokens("globex", prompt) == 0
+
+
+def test_a_sequence_that_went_wrong_leaves_nothing_to_others(model_directory: Directory) -> None:
+    engine = caching(model_directory("grouped"))
+    prompt = prompts(8)[7]
+    admission = Admission(0, SamplingParams(), 256, tenant="acme")
+    engine.execute(StepPlan(admitted=(admission,), prefills=(PrefillChunk(0, prompt[:128], 0, False),)))
+    assert engine.cached_tokens("acme", prompt) == 128
+    engine.execute(StepPlan(prefills=(PrefillChunk(0, (VOCABULARY,), 128, True),)))
+    assert engine.cached_tokens("acme", prompt) == 0
+    engine.execute(StepPlan(released=(0,)))
+    assert engine.free_blocks == 16
+
+
+def test_a_plan_that_counts_on_what_is_not_cached_fails_that_sequence_alone(model_directory: Directory) -> None:
+    engine = caching(model_directory("grouped"))
+    prompt = prompts(8)[7]
+    wrong = Admission(0, SamplingParams(), 256, tenant="acme", cached_token_ids=prompt[:64])
+    right = Admission(1, SamplingParams(), 256, tenant="acme")
+    chunks = (PrefillChunk(0, prompt[64:], 64, True), PrefillChunk(1, prompt, 0, True))
+    result = engine.execute(StepPlan(admitted=(wrong, right), prefills=chunks))
+    assert set(result.tokens) == {1}
+    assert result.failures == {0: "the plan counts on cached tokens that are not there"}
+
+
+def test_what_a_plan_releases_does_not_push_out_what_it_counts_on(model_directory: Directory) -> None:
+    directory = model_directory("grouped")
+    block_bytes = 2 * 2 * 64 * 16 * 4 * 2  # layers, heads, tokens, head size, float32, keys and values
+    engine = caching(directory, cache_bytes=2 * block_bytes)
+    first, second = prompts(8)[7], tuple(reversed(prompts(8)[7]))
+    _, expected = answer(engine, "acme", first, 1)
+    assert engine.cached_tokens("acme", first) == 128
+    admission = Admission(0, SamplingParams(), 256, tenant="acme")
+    engine.execute(StepPlan(admitted=(admission,), prefills=(PrefillChunk(0, second, 0, True),)))
+    again = Admission(0, SamplingParams(), 256, tenant="acme", cached_token_ids=first[:128])
+    result = engine.execute(StepPlan((0,), (again,), (PrefillChunk(0, first[128:], 128, True),)))
+    assert result.tokens == {0: expected[0]}
+
+
 @pytest.mark.parametrize(("chunk_tokens", "step_tokens"), [(1, 8), (13, 40), (64, 64), (None, 256)])
 def test_the_cut_of_prefill_chunks_changes_nothing(
     model_directory: Directory, chunk_tokens: int | None, step_tokens: int

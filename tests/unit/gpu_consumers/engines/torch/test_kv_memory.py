@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS, KvMemory, KvShape
+from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
+from gpu_consumers.engines.torch.kv_memory import KvMemory, KvShape
 
 
 def memory(*, slots: int = 2, max_context_tokens: int = 3 * BLOCK_TOKENS - 1) -> KvMemory:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpu_consumers.engines.torch.kv_memory import BLOCK_TOKENS
+from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
 from gpu_consumers.engines.torch.native import Kernels, kernels_for
 from gpu_consumers.engines.torch.native.build import BuildError, library
 from gpu_consumers.engines.torch.rotary import RotaryTable
