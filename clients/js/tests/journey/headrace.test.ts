@@ -70,8 +70,6 @@ describe.skipIf(noSystem !== null)(`a gateway that is killed${noSystem === null 
       await page.waitForFunction(() => (document.querySelector("#answer")?.textContent ?? "").length > 60);
       system.killGateway();
       await page.waitForSelector("#connection[data-state=waiting]");
-      const screenshot = process.env["HEADRACE_SCREENSHOT"];
-      if (screenshot !== undefined) await page.screenshot({ path: screenshot });
       const interrupted = await shown(page);
 
       expect(whole.connections).toBe(1);
