@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 import click
 
+import headrace_client
+from headrace_client import ChatMessage, ResponseEnd, ResponseFailed, SyncResponse, SyncStream
+from headrace_client.answer import problem_of
 from infra.cli.context import settings_with_warnings
-from infra.client.socket import Message, ResponseStream, Session
 from infra.credentials import read_credentials
-from infra.errors import NothingRuns
+from infra.errors import GatewayRefused, GatewayUnreachable, NothingRuns
 from infra.runtime.data_directory import DataDirectory
 from infra.settings import Settings
 
@@ -24,17 +27,27 @@ def chat(model: str, system: str | None) -> None:
     with suppress(ImportError):
         import readline  # noqa: F401 - input() edits lines and keeps their history where this is there
     url, api_key = gateway_and_key(settings_with_warnings())
-    start: list[Message] = [Message(role="system", content=system)] if system else []
+    start: list[ChatMessage] = [ChatMessage(role="system", content=system)] if system else []
     history = list(start)
-    with Session(url, api_key) as session:
+    with gateway_errors(url), SyncStream(url, api_key=api_key) as stream:
         click.echo(f"{model} at {url}. {_HELP}", err=True)
         while (line := _read_line()) is not None:
             if line == "/new":
                 history = list(start)
             elif line:
-                history.append(Message(role="user", content=line))
-                answer = show(session.ask(model, history))
-                history.append(Message(role="assistant", content=answer))
+                history.append(ChatMessage(role="user", content=line))
+                history.append(ChatMessage(role="assistant", content=_answer(stream, model, history)))
+
+
+@contextmanager
+def gateway_errors(url: str) -> Iterator[None]:
+    """What the client says of a gateway, with what to set or start in this command line."""
+    try:
+        yield
+    except headrace_client.GatewayRefused as error:
+        raise GatewayRefused(url, error.status) from error
+    except headrace_client.GatewayUnreachable as error:
+        raise GatewayUnreachable(url, str(error)) from error
 
 
 def gateway_and_key(settings: Settings) -> tuple[str, str]:
@@ -54,23 +67,45 @@ def gateway_and_key(settings: Settings) -> tuple[str, str]:
     return url, api_key
 
 
-def show(stream: ResponseStream) -> str:
+def problem_with(end: ResponseEnd) -> str:
+    """What there is to say of an answer that is not whole, for people; empty for one that is."""
+    if isinstance(end, ResponseFailed):
+        return f"failed: {problem_of(end).message}"
+    details = end.response.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, Mapping) else None
+    return "" if end.status == "completed" else f"{end.status}: {reason}" if reason else end.status
+
+
+def _answer(stream: SyncStream, model: str, history: Sequence[ChatMessage]) -> str:
     """Write the answer to standard output as it comes, and what went wrong to standard error; the text.
 
     Ctrl-C cancels the answer.
     """
+    text: list[str] = []
+    try:
+        response = stream.create(model=model, input=history)
+        problem = problem_with(_show(response, text))
+    except headrace_client.RequestProblem as error:
+        problem = f"failed: {error.message}"
+    except KeyboardInterrupt:  # before it began
+        problem = "cancelled"
+    click.echo()
+    if problem:
+        click.echo(f"[{problem}]", err=True)
+    return "".join(text)
+
+
+def _show(response: SyncResponse, text: list[str]) -> ResponseEnd:
     while True:
         try:
-            for delta in stream:
+            for delta in response.text_deltas():
+                text.append(delta)
                 click.echo(delta, nl=False)
             break
         except KeyboardInterrupt:
-            stream.cancel()
-    click.echo()
-    answer = stream.answer
-    if answer.status != "completed":
-        click.echo(f"[{answer.status}{': ' if answer.problem else ''}{answer.problem}]", err=True)
-    return answer.text
+            response.cancel()
+    assert response.end is not None
+    return response.end
 
 
 def _read_line() -> str | None:

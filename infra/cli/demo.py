@@ -10,13 +10,12 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from headrace_client import RequestProblem, Stream
 from infra.builtin_models import builtin_names
 from infra.cli.analyst import access_of
-from infra.cli.chat import show
+from infra.cli.chat import gateway_errors, problem_with
 from infra.cli.context import settings_with_warnings
 from infra.cli.model_progress import ensure_smollm2_with_progress
-from infra.client.answer import Answer
-from infra.client.socket import Message, Session
 from infra.errors import AnswerFailed, PortTaken
 from infra.explain import explain
 from infra.plan import Plan, prepared
@@ -61,36 +60,44 @@ async def _demo(plan: Plan, console: Console, prompt: str) -> None:
         if not await platform.wait_ready():
             return
         platform.hide()
-        answer = await _until_answered_or_stopped(platform, plan, console, prompt)
-        if answer is not None and answer.response_id is not None:
-            await asyncio.to_thread(_waterfall, plan, console, answer.response_id)
+        response_id = await _until_answered_or_stopped(platform, plan, console, prompt)
+        if response_id is not None:
+            await asyncio.to_thread(_waterfall, plan, console, response_id)
             _where_next(console)
 
 
-async def _until_answered_or_stopped(platform: Platform, plan: Plan, console: Console, prompt: str) -> Answer | None:
-    """The finished answer; None if Ctrl-C came first. Raises AnswerFailed."""
-    with Session(plan.running.gateway_url, plan.credentials.api_key) as session:
-        stopped = asyncio.create_task(platform.wait_stopped())
-        asking = asyncio.create_task(asyncio.to_thread(_ask, session, plan, console, prompt))
-        await asyncio.wait({stopped, asking}, return_when=asyncio.FIRST_COMPLETED)
-        if platform.is_stopping:
-            await stopped
-            session.abandon()
-            await asyncio.gather(asking, return_exceptions=True)
-            return None
-        stopped.cancel()
-        return asking.result()
+async def _until_answered_or_stopped(platform: Platform, plan: Plan, console: Console, prompt: str) -> str | None:
+    """The id of the finished answer; None if Ctrl-C came first. Raises AnswerFailed, GatewayUnreachable."""
+    stopped = asyncio.create_task(platform.wait_stopped())
+    asking = asyncio.create_task(_ask(plan, console, prompt))
+    await asyncio.wait({stopped, asking}, return_when=asyncio.FIRST_COMPLETED)
+    if platform.is_stopping:
+        asking.cancel()
+        await asyncio.gather(asking, stopped, return_exceptions=True)
+        return None
+    stopped.cancel()
+    return asking.result()
 
 
-def _ask(session: Session, plan: Plan, console: Console, prompt: str) -> Answer:
-    """Blocks, on a thread of its own. Raises AnswerFailed, GatewayUnreachable."""
+async def _ask(plan: Plan, console: Console, prompt: str) -> str:
+    """Write the answer as it comes; its id."""
     (model, *_) = builtin_names(plan.settings.model)
+    url = plan.running.gateway_url
     console.print(f"\n[bold]You:[/bold] {escape(prompt)}\n[bold]{model}:[/bold] ", end="")
-    stream = session.ask(model, [Message(role="user", content=prompt)], temperature=0.0)
-    show(stream)
-    if stream.answer.status == "failed":
-        raise AnswerFailed(model, stream.answer.problem)
-    return stream.answer
+    with gateway_errors(url):
+        async with Stream(url, api_key=plan.credentials.api_key) as stream:
+            try:
+                response = await stream.create(model=model, input=prompt, temperature=0.0)
+                async for delta in response.text_deltas():
+                    click.echo(delta, nl=False)
+                click.echo()
+                await response.answer()
+            except RequestProblem as error:
+                raise AnswerFailed(model, error.message) from error
+    assert response.end is not None
+    if problem := problem_with(response.end):
+        click.echo(f"[{problem}]", err=True)
+    return response.response_id
 
 
 def _waterfall(plan: Plan, console: Console, response_id: str) -> None:

@@ -12,7 +12,7 @@ from infra.errors import InfraError
 from infra.runtime.data_directory import DataDirectory
 from infra.settings import load_settings
 
-_OURS = frozenset({"infra", "eventlog", "models", "schemas", "gateway", "streams", "gpu_consumers"})
+_OURS = frozenset({"infra", "headrace_client", "eventlog", "models", "schemas", "gateway", "streams", "gpu_consumers"})
 
 
 def is_ours(error: BaseException) -> bool:

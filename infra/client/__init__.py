@@ -1,1 +1,0 @@
-"""The WebSocket client behind `headrace chat` and `headrace demo`."""
