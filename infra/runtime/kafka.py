@@ -88,11 +88,9 @@ def prepare_kafka(java: Path, kafka_home: Path, directory: Path, port: int, cont
     log4j.write_text(_LOG4J)
     start = (str(java), *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{kafka_home}/libs/*")
     if not (logs / "meta.properties").exists():
-        _format(
-            Command(
-                (*start, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(properties)), directory
-            )
-        )
+        # With `=`: an id may begin with a dash, and would be taken for an option.
+        cluster_id = f"--cluster-id={_cluster_id()}"
+        _format(Command((*start, "kafka.tools.StorageTool", "format", cluster_id, "-c", str(properties)), directory))
     return Command((*start, "kafka.Kafka", str(properties)), directory)
 
 
