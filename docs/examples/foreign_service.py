@@ -1,8 +1,9 @@
 """A service that knows nothing of Headrace but its .avsc files: it submits one request and prints the answer.
 
-    python docs/examples/foreign_service.py BOOTSTRAP_SERVERS TENANT MODEL PROMPT [AVRO_FOLDER]
+    python docs/examples/foreign_service.py BOOTSTRAP_SERVERS TENANT MODEL PROMPT [AVRO_FOLDER...]
 
-Needs confluent-kafka and fastavro.
+Writes with the schemas of the first folder, and reads what was written with any of them. Needs confluent-kafka and
+fastavro.
 """
 
 import io
@@ -25,12 +26,12 @@ def header_of(schema: dict[str, Any]) -> bytes:
 
 
 class Schemas:
-    """The published events, by name and by the header that their bytes begin with."""
+    """The published events: by name, to write; by the header that their bytes begin with, to read."""
 
-    def __init__(self, folder: str) -> None:
-        schemas = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.avsc"))]
-        self._by_name = {schema["name"]: schema for schema in schemas}
-        self._by_header = {header_of(schema): schema for schema in schemas}
+    def __init__(self, folder: str, *more_to_read: str) -> None:
+        self._by_name = {schema["name"]: schema for schema in schemas_in(folder)}
+        readable = [*self._by_name.values(), *(schema for other in more_to_read for schema in schemas_in(other))]
+        self._by_header = {header_of(schema): schema for schema in readable}
 
     def encode(self, name: str, event: dict[str, Any]) -> bytes:
         body = io.BytesIO()
@@ -38,9 +39,13 @@ class Schemas:
         return header_of(self._by_name[name]) + body.getvalue()
 
     def decode(self, value: bytes) -> tuple[str, Any]:
-        """Name and fields. A KeyError is an event that your .avsc files do not know: skip it, or update them."""
+        """Name and fields. A KeyError is an event of a release whose .avsc files are not in the folders."""
         schema = self._by_header[value[:10]]
         return schema["name"], fastavro.schemaless_reader(io.BytesIO(value[10:]), schema, None)
+
+
+def schemas_in(folder: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text("utf-8")) for path in sorted(Path(folder).glob("*.avsc"))]
 
 
 def new_request_id(partition: int) -> str:
@@ -100,8 +105,8 @@ class Answer:
         return text
 
 
-def main(servers: str, tenant: str, model: str, prompt: str, avro: str = "schemas/avro") -> None:
-    schemas, topic = Schemas(avro), f"tokens.{tenant}"
+def main(servers: str, tenant: str, model: str, prompt: str, *avro: str) -> None:
+    schemas, topic = Schemas(*(avro or ["schemas/avro"])), f"tokens.{tenant}"
     log = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
     partitions = len(log.list_topics(topic, timeout=10).topics[topic].partitions)
     if not partitions:

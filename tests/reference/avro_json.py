@@ -9,31 +9,31 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
-from fastavro.validation import validate
 
-from schemas.codec import HEADER_BYTES, SCHEMAS, decode
+from schemas.codec import SCHEMAS, decode
 from schemas.events import EVENT_TYPES, Event
 
 BY_NAME = {event_type.__name__: event_type for event_type in EVENT_TYPES}
 _NUMBERS = re.compile(r"\[\s+(-?\d+(?:,\s+-?\d+)*)\s+\]")
 
 
-def fields_of(event: Event) -> dict[str, Any]:
+def json_of(event: Event) -> dict[str, Any]:
     """The event's fields in the schema's order."""
     return {field.name: _to_json(getattr(event, field.name)) for field in dataclasses.fields(event)}
 
 
 def event_of(name: str, fields: Mapping[str, Any]) -> Event:
-    """The event that `fields_of` gave, read by the working tree's schema.
+    """The event that `json_of` gave, as the working tree's schema has it: fields that are new take their defaults.
 
-    Raises ValidationError for a field that is missing, unknown or of another type: no default is filled in.
+    Raises ValueError for a field that has no default and is missing, is unknown, or of another type.
     """
     schema = SCHEMAS[BY_NAME[name]]
-    record = to_avro(schema.parsed, fields)
-    validate(record, schema.parsed, strict=True)
     body = BytesIO()
-    fastavro.schemaless_writer(body, schema.parsed, record)
-    return decode(schema.header[:HEADER_BYTES] + body.getvalue())
+    try:
+        fastavro.schemaless_writer(body, schema.parsed, to_avro(schema.parsed, fields), strict_allow_default=True)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{name} does not fit its schema: {error}") from error
+    return decode(schema.header + body.getvalue())
 
 
 def to_avro(schema: Any, value: Any) -> Any:

@@ -11,7 +11,7 @@ from schemas.catalog import published_schema, single_object_header
 from schemas.codec import encode
 from schemas.events import EVENT_TYPES, ControlEvent, DeadLetterEvent, Event, RequestEvent, TelemetryEvent
 from schemas.topics import DAY_MS, TOPIC_KINDS, TopicKind
-from tests.reference.avro_json import numbers_on_one_line
+from tests.reference.avro_json import json_of, numbers_on_one_line
 from tests.reference.picture import svg
 from tests.reference.schema_text import fields_of, released, since_of, topic_name
 from tests.reference.story import ROOT, WHOLE, Story, Told
@@ -121,7 +121,7 @@ def _event(event_type: type[Event], example: Told) -> Iterator[str]:
     yield f"| since | {since_of(event_type)} |"
     yield ""
     yield from _fields(event_type)
-    fields = numbers_on_one_line(json.dumps(_shortened(example.fields), indent=2, ensure_ascii=False))
+    fields = numbers_on_one_line(json.dumps(_shortened(json_of(example.event)), indent=2, ensure_ascii=False))
     yield f"`{example.topic}`, partition {example.partition}, offset {example.offset}, key `{example.key}`:\n"
     yield f"```json\n{fields}\n```\n"
 

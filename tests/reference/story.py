@@ -12,7 +12,7 @@ from eventlog.record import Record
 from schemas.catalog import published_schema
 from schemas.events import Event
 from schemas.topics import kind_of
-from tests.reference.avro_json import BY_NAME, event_of, fields_of, numbers_on_one_line
+from tests.reference.avro_json import BY_NAME, event_of, json_of, numbers_on_one_line
 from tests.reference.schema_text import topic_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ class Told:
         headers = {name: value.decode("latin-1") for name, value in record.headers}
         return cls(
             record.topic, record.partition, record.offset, (record.key or b"").decode(), headers,
-            type(event).__name__, fields_of(event),
+            type(event).__name__, json_of(event),
         )  # fmt: skip
 
     @property
