@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any, Literal
 
-import fastavro
 from fastavro.schema import parse_schema
 
 from .bounds import MAX_EVENT_BYTES, SMALL_BYTES, Bounds, check_bounds
@@ -29,11 +27,11 @@ from .catalog import (
     released_schemas,
     single_object_header,
 )
-from .conversion import Check, Convert, int_check_of, to_avro_of
 from .errors import ContractError, UndecodableEvent, UnencodableEvent, UnknownSchema, UnusableSchema
 from .events import EVENT_TYPES, Event, SchemaRegistered
 from .plain_schema import without_logical_types
 from .reading import Read, Reader, reader_for
+from .writing import Write, record_writer
 
 HEADER_BYTES = 10
 CONFLUENT_HEADER_BYTES = 5
@@ -59,8 +57,7 @@ class EventSchema:
     header: bytes
     avro: AvroSchema
     parsed: Any
-    to_avro: tuple[tuple[str, Convert], ...]
-    check: Check | None
+    write: Write
     bounds: Bounds | None
 
     @property
@@ -93,26 +90,16 @@ class Codec:
         """The event as framed bytes. Raises UnencodableEvent when it does not fit its schema, or is too large."""
         event_type = type(event)
         schema = SCHEMAS[event_type]
-        record = event.__dict__
         header = self._headers.get(event_type)
         if header is None:
             raise UnencodableEvent(
                 f"no schema id is known for {full_name(event_type)}: run `headrace schemas register`, which asks the "
                 "schema registry for it and writes it to control.schemas"
             )
-        out = BytesIO(header)
-        out.seek(len(header))
         try:
-            if schema.check is not None:
-                schema.check(record)
-            if schema.to_avro:
-                record = dict(record)
-                for name, convert in schema.to_avro:
-                    record[name] = convert(record[name])
-            fastavro.schemaless_writer(out, schema.parsed, record)
-        except Exception as error:  # fastavro raises whatever the wrong value made it raise
+            data = header + schema.write(event.__dict__)
+        except ValueError as error:
             raise UnencodableEvent(f"{event_type.__name__} does not fit its schema: {error}") from error
-        data = out.getvalue()
         if len(data) > SMALL_BYTES:
             _check_readable(data, len(header), schema)
         return data
@@ -218,8 +205,7 @@ def _load(event_type: type[Event]) -> EventSchema:
         header=single_object_header(avro),
         avro=avro,
         parsed=parsed,
-        to_avro=to_avro_of(parsed),
-        check=int_check_of(parsed),
+        write=record_writer(parsed),
         bounds=Bounds.of(parsed, always=False),
     )
 

@@ -1,7 +1,7 @@
-"""Between an event's fields and a record as fastavro reads and writes it.
+"""From a record as fastavro reads it to an event's fields.
 
-Tuples of Python are lists there, and nested records dictionaries. Avro's int has 32 bits, Python's has not, and
-fastavro writes and reads any: both ways are checked, so that nobody else's reader refuses what ours took.
+Tuples are lists there, and nested records dictionaries. Avro's int has 32 bits, and fastavro reads any: that is checked
+here, so that an event which was read can be written.
 """
 
 from __future__ import annotations
@@ -13,22 +13,18 @@ from operator import itemgetter
 from typing import Any
 
 from . import events
+from .writing import INT_MAX, INT_MIN
 
 Convert = Callable[[Any], Any]
 Check = Callable[[Mapping[str, Any]], None]
-INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 _set = object.__setattr__
 _new = object.__new__
 
 
-def to_avro_of(record: Mapping[str, Any]) -> tuple[tuple[str, Convert], ...]:
-    """(field, conversion) for each field that fastavro does not write as it is: it takes tuples of plain values."""
-    return tuple((name, to) for name, (to, _) in _converters_of(record).items() if to is not list)
-
-
 def from_avro_of(record: Mapping[str, Any]) -> tuple[tuple[str, Convert], ...]:
     """(field, conversion) for each field that fastavro does not give as the event has it."""
-    return tuple((name, back) for name, (_, back) in _converters_of(record).items())
+    found = {field["name"]: _converter(field["type"]) for field in record["fields"]}
+    return tuple((name, convert) for name, convert in found.items() if convert is not None)
 
 
 def own_maps_of(record: Mapping[str, Any]) -> tuple[tuple[str, Convert], ...]:
@@ -88,33 +84,18 @@ def _is_array_of_ints(avro_type: Any) -> bool:
     return isinstance(avro_type, Mapping) and avro_type["type"] == "array" and avro_type["items"] == "int"
 
 
-def _converters_of(record: Mapping[str, Any]) -> dict[str, tuple[Convert, Convert]]:
-    """(to Avro, from Avro) of each field whose Python form is not what fastavro wants or gives."""
-    found = {field["name"]: _converters(field["type"]) for field in record["fields"]}
-    return {name: pair for name, pair in found.items() if pair is not None}
-
-
-def _converters(avro_type: Any) -> tuple[Convert, Convert] | None:
+def _converter(avro_type: Any) -> Convert | None:
     if isinstance(avro_type, Mapping) and avro_type["type"] == "record":
-        return _record_converters(avro_type)
+        return _record_converter(avro_type)
     if isinstance(avro_type, Mapping) and avro_type["type"] == "array":
-        item = _converters(avro_type["items"])
-        if item is None:
-            return list, tuple
-        to_item, from_item = item
-        return (lambda values: [to_item(v) for v in values]), (lambda values: tuple(map(from_item, values)))
+        item = _converter(avro_type["items"])
+        return tuple if item is None else lambda values: tuple(map(item, values))
     return None
 
 
-def _record_converters(record: Mapping[str, Any]) -> tuple[Convert, Convert]:
+def _record_converter(record: Mapping[str, Any]) -> Convert:
     cls = getattr(events, record["name"].rpartition(".")[2])
-    to_avro, from_avro, check = to_avro_of(record), from_avro_of(record), int_check_of(record)
-
-    def to_record(value: Any) -> dict[str, Any]:
-        fields = vars(value)
-        if check is not None:
-            check(fields)
-        return {**fields, **{name: convert(fields[name]) for name, convert in to_avro}} if to_avro else fields
+    from_avro, check = from_avro_of(record), int_check_of(record)
 
     def from_record(fields: dict[str, Any]) -> Any:
         if check is not None:
@@ -125,4 +106,4 @@ def _record_converters(record: Mapping[str, Any]) -> tuple[Convert, Convert]:
         _set(value, "__dict__", fields)
         return value
 
-    return to_record, from_record
+    return from_record
