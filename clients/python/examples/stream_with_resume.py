@@ -5,12 +5,12 @@ python stream_with_resume.py GATEWAY_URL API_KEY MODEL PROMPT
 
 import sys
 
-from headrace_client import OutputTextDelta, ResponseCompleted, SyncStream
+from headrace_client import OutputTextDelta, ResponseEnd, SyncStream
 
 
 def main(url: str, api_key: str, model: str, prompt: str) -> None:
     with SyncStream(url, api_key=api_key) as stream:
-        response = stream.create(model=model, input=prompt, temperature=0, timeout=60)
+        response = stream.create(model=model, input=prompt, max_output_tokens=64, timeout=60)
         for event in response:
             if isinstance(event, OutputTextDelta):
                 print(event.delta, end="", flush=True)
@@ -21,8 +21,8 @@ def main(url: str, api_key: str, model: str, prompt: str) -> None:
         for event in stream.resume(response_id, starting_after=seen, timeout=60):
             if isinstance(event, OutputTextDelta):
                 print(event.delta, end="", flush=True)
-            elif isinstance(event, ResponseCompleted):
-                print(f"\ncompleted: {event.response['usage']['output_tokens']} tokens")
+            elif isinstance(event, ResponseEnd):
+                print(f"\n{event.status}: {event.response['usage']['output_tokens']} tokens")
 
 
 if __name__ == "__main__":
