@@ -24,6 +24,7 @@ Headers = list[tuple[str, bytes]]
 TRACEPARENT = "traceparent"
 # Version, trace, span, flags, and what a version after 00 may have more.
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_UUID7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-(7[0-9a-f]{3})-([89ab][0-9a-f]{3})-([0-9a-f]{12})")
 _SAMPLED = 1  # the one flag of version 00, which is what we write
 _CACHED_ID_CHARS = 36  # what a well-formed request id has; longer ones are not worth anyone's memory
 _SPEC_VERSION = ("ce_specversion", b"1.0")
@@ -99,6 +100,9 @@ def _match(text: str) -> re.Match[str] | None:
 
 
 def _trace(request_id: str) -> bytes:
+    if found := _UUID7.fullmatch(request_id):
+        first, second, third, fourth, fifth = found.groups()
+        return f"00-{first}{second}{third}{fourth}{fifth}-{fourth}{fifth}-01".encode()
     trace = request_id.replace("-", "").lower()
     traceparent = f"00-{trace}-{trace[16:]}-01"
     if _match(traceparent) is None:  # a writer's bad id must not cost it its headers

@@ -26,7 +26,8 @@ def new_request_id(*, now_ms: int, partition: int, entropy: int) -> str:
         raise InvalidName(f"partition {partition} does not fit into 16 bits")
     high, low = (entropy >> 46) & 0xFFF, entropy & ((1 << 46) - 1)
     value = (now_ms & ((1 << 48) - 1)) << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low << 16 | partition
-    return str(UUID(int=value))
+    digits = f"{value:032x}"  # str(UUID(...)) takes three times as long, and clients make many
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def partition_of(request_id: str) -> int:
