@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import Broker
+from tests.java import java_with_kafka
 from tests.journey.system import System, running_system
 from tests.timing import within
 
@@ -90,3 +91,22 @@ def assert_100_answers(answers: list[dict[str, str]]) -> None:
             assert (answer["text"], answer["end"]) == (whole, "GenerationFinished: length")
         kinds[answer["end"].partition(": ")[0]] += 1
     assert kinds == {"GenerationFinished": 90, "RequestRejected": 10}
+
+
+@pytest.mark.integration  # the embedded broker does not speak the protocol versions of Kafka's clients for Java
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("system")
+def test_a_java_service_gets_100_answers_to_100_requests(broker: Broker) -> None:
+    java = java_with_kafka()
+    folders = ":".join(map(str, [*releases()[-1:], AVRO]))
+    prompts = ["größe 🌊 ", *(f"request {number} " for number in range(1, 100))]
+
+    output = java.run(
+        EXAMPLES / "java/ForeignService.java", broker.bootstrap_servers, TENANT, "echo", folders, *prompts
+    )
+
+    answers = dict(line.split("\t", 1) for line in output.splitlines())
+    assert set(answers) == set(prompts)
+    for prompt, answer in answers.items():
+        whole = (prompt.encode() * OUTPUT_TOKENS)[:OUTPUT_TOKENS].decode(errors="ignore")
+        assert answer == f"{whole}\tGenerationFinished: length"

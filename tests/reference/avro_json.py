@@ -56,6 +56,22 @@ def to_avro(schema: Any, value: Any) -> Any:
             return value
 
 
+def with_union_tags(schema: Any, value: Any) -> Any:
+    """Plain JSON as Avro's own JSON encoding: a value of a union names its branch."""
+    match schema:
+        case [_, str(branch)]:
+            return None if value is None else {branch: value}
+        case {"type": "record", "fields": fields}:
+            return {field["name"]: with_union_tags(field["type"], value[field["name"]]) for field in fields}
+        case {"type": "array", "items": items}:
+            return [with_union_tags(items, item) for item in value]
+        case {"type": "map", "values": values}:
+            return {name: with_union_tags(values, inner) for name, inner in value.items()}
+        case str():
+            return value
+    raise ValueError(f"no event has the type {schema}")
+
+
 def numbers_on_one_line(text: str) -> str:
     """Indented JSON whose lists of numbers take one line."""
     return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
