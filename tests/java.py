@@ -1,8 +1,8 @@
 """Java for tests: programs in one source file, with Avro's and Kafka's own libraries.
 
-Avro for Java: HEADRACE_TEST_AVRO_HOME, a folder with the jars of Avro and of Jackson, or `schema-registry/lib` beside
-KAFKA_HOME. Kafka's clients: KAFKA_HOME. Without them, or without Java 17+, tests are skipped; with
-HEADRACE_REQUIRE_JAVA=1 they fail.
+Avro for Java comes with a schema registry: it is in the folder `lib` of HEADRACE_TEST_SCHEMA_REGISTRY_HOME, or of
+`schema-registry` beside KAFKA_HOME. Kafka's clients are in KAFKA_HOME. Without them, or without Java 17+, tests are
+skipped; with HEADRACE_REQUIRE_JAVA=1 they fail.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ class Java:
 def java_with_avro(environment: Mapping[str, str] | None = None) -> Java:
     """Skips the test, or fails it, where there is none."""
     variables = os.environ if environment is None else environment
-    kafka_home = variables.get("KAFKA_HOME")
-    beside_kafka = str(Path(kafka_home).absolute().parent / "schema-registry" / "lib") if kafka_home else None
-    home = variables.get("HEADRACE_TEST_AVRO_HOME") or beside_kafka
-    avro = sorted(Path(home).glob("*avro-1.*.jar")) if home else []
-    if home is None or not avro:
-        _is_missing("HEADRACE_TEST_AVRO_HOME with the jars of Avro for Java and of Jackson", variables)
+    home = variables.get("HEADRACE_TEST_SCHEMA_REGISTRY_HOME")
+    if home is None and (kafka_home := variables.get("KAFKA_HOME")):
+        home = str(Path(kafka_home).absolute().parent / "schema-registry")
+    lib = Path(home, "lib") if home else None
+    avro = sorted(lib.glob("*avro-1.*.jar")) if lib else []
+    if lib is None or not avro:
+        _is_missing("HEADRACE_TEST_SCHEMA_REGISTRY_HOME, whose lib has Avro for Java", variables)
     beside = ("*jackson-core-*.jar", "*jackson-databind-*.jar", "*jackson-annotations-*.jar", "*slf4j-api-*.jar")
-    jars = [*avro, *(jar for pattern in beside for jar in sorted(Path(home).glob(pattern)))]
+    jars = [*avro, *(jar for pattern in beside for jar in sorted(lib.glob(pattern)))]
     try:
         return Java(find_java(variables.get("JAVA_HOME")), tuple(map(str, jars)))
     except InfraError as error:

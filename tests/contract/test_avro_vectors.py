@@ -9,7 +9,7 @@ from schemas.codec import decode, encode
 from tests.avro_vectors import Vectors, ask_java, asked_events, asked_schemas, load_vectors
 from tests.java import java_with_avro
 
-STALE = "after a change of schemas: KAFKA_HOME=... python -m tests.avro_vectors (needs Java; tests/java.py says what)"
+STALE = "after a change of schemas: python -m tests.avro_vectors (it needs Java, as tests/java.py says)"
 
 
 @pytest.fixture(scope="module")
