@@ -19,6 +19,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, T
 from faust.types import TP
 from mode.threads import ServiceThread, WorkerThread
 
+from streams import lenient_records
 from streams.credentials import credentials_of
 from streams.settings import StreamsSettings
 
@@ -126,6 +127,7 @@ class StreamsApp(faust.App):
     def __init__(self, settings: StreamsSettings, stage: str) -> None:
         self.settings = settings
         profile = settings.profile
+        lenient_records.install()
         super().__init__(
             f"{settings.group}-{stage}",
             broker=";".join(f"kafka://{server}" for server in profile.bootstrap_servers.split(",")),

@@ -21,10 +21,11 @@ from gpu_consumers.work import Work
 from schemas.errors import ContractError
 from schemas.events import RequestSubmitted, TenantRegistered, TokenLogEvent
 from schemas.ids import new_request_id, partition_of, request_id_of
-from schemas.topics import CONTROL_TENANTS, dead_letters_topic, tokens_topic
+from schemas.topics import CONTROL_TENANTS, TELEMETRY, dead_letters_topic, tokens_topic
 from tests.brokers import Broker
 from tests.contract.gateway_world import Step, World, echo, register_model, running_gateway, world
 from tests.gateway_events import finished, started, tokens
+from tests.strange_records import write_strange_records
 from tests.timing import eventually, within
 from tests.unit.gpu_consumers.test_generation import ORDER
 
@@ -137,3 +138,15 @@ def test_a_workers_recovery_goes_on_behind_them(
     assert found[request_id].log.text == "A"
     assert found[request_id].log.terminal is not None
     assert sorted(reasons) == sorted(POISON)
+
+
+async def test_records_whose_header_has_no_name_that_can_be_read_come_without_headers(
+    profile: BrokerProfile, admin: LogAdmin
+) -> None:
+    values = [str(number).encode() for number in range(200)]  # Python calls otherwise once it is warm
+    await write_strange_records(profile.bootstrap_servers, TELEMETRY.name, 0, values)
+    with LogReader(profile, client_id="test") as reader:
+        # A gateway of another test reports there too.
+        records = [record for record in reader.read_to_end({(TELEMETRY.name, 0): 0}) if record.value in values]
+    assert [record.value for record in records] == values
+    assert all(record.headers == [] for record in records)
