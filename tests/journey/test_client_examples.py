@@ -57,5 +57,5 @@ def test_many_at_once(broker: Broker, system: System) -> None:
     out = printed(
         "many_at_once.py", broker.bootstrap_servers, mine["tenant"], system.gateway_url, mine["api_key"], "echo"
     )
-    expected = [f"question {number}" * 3 for number in range(4)]
+    expected = [f"question {number}" * 4 for number in range(4)]
     assert out.splitlines() == [f"{way}: {text[:32]}" for way in ("kafka", "websocket") for text in expected]
