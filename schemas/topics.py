@@ -42,19 +42,19 @@ class TopicKind:
 
 
 REQUESTS = TopicKind(
-    "requests", ("tenant",), "request_id", "gateway, other services", 7 * DAY_MS, "requests",
+    "requests", ("tenant",), "request_id", "gateway, another service", 7 * DAY_MS, "requests",
     (e.RequestSubmitted, e.RequestCancelled),
 )  # fmt: skip
 VALIDATED = TopicKind(
     # One total order for each tenant, so that quota needs no lock: what asks for quota and what gives it back.
-    "validated", (), "tenant", "validate; GPU consumers (copies of what ends a request)", DAY_MS, "validated",
+    "validated", (), "tenant", "streams (validate), GPU consumers (copies of what ends a request)", DAY_MS, "validated",
     (e.RequestValidated, e.RequestCancelled, e.GenerationFinished, e.GenerationFailed),
 )  # fmt: skip
 WORK = TopicKind(
     "work",
     ("deployment", "tenant"),
     "request_id",
-    "route",
+    "streams (route)",
     DAY_MS,
     "work",
     (e.RequestRouted, e.RequestCancelled),
