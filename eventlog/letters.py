@@ -168,7 +168,9 @@ def refusal(letter: Letter, reading: Reading) -> str | None:
         return f"comes from {topic}, which is no topic of ours"
     if kind.retention_ms is None:
         return f"comes from {topic}, which keeps the newest record of each key: it would undo what came after it"
-    return None if reading.problem is None else f"still can't be read: {reading.problem}"
+    if reading.problem is None:
+        return None
+    return f"{'still cannot be read' if reading.event is None else 'would not be taken'}: {reading.problem}"
 
 
 def requeued_headers(headers: Mapping[str, bytes], origin: Origin) -> list[tuple[str, bytes]]:

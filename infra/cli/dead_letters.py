@@ -194,17 +194,19 @@ def _description(letter: Letter, contents: DeadLettered, reading: Reading) -> It
     }
     facts |= {f"header {name}": printable_bytes(value) for name, value in contents.headers.items()}
     facts["value"] = f"{len(contents.value)} bytes"
-    yield from (f"{printable(name):<12}  {printable(str(fact))}" for name, fact in facts.items() if fact is not None)
+    shown = {printable(name): printable(str(fact)) for name, fact in facts.items() if fact is not None}
+    width = max(map(len, shown))
+    yield from (f"{name:<{width}}  {fact}" for name, fact in shown.items())
     yield from hex_dump(contents.value)
     if len(contents.value) > SHOWN_BYTES:
         yield f"    (all of it: headrace dead-letters show {letter.origin} --raw)"
     if reading.event is not None:
         problem = f", but {reading.problem}" if reading.problem else ""
-        yield f"now         {type(reading.event).__name__}{printable(problem)}:"
+        yield f"{'now':<{width}}  {type(reading.event).__name__}{printable(problem)}:"
         yield from event_lines(reading.event)
     else:
         what, lines = guess(contents.value)
-        yield f"now         {printable(reading.problem or '')}; it looks like {what}{':' if lines else ''}"
+        yield f"{'now':<{width}}  {printable(reading.problem or '')}; it looks like {what}{':' if lines else ''}"
         yield from lines[:200]
 
 

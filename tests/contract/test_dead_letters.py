@@ -102,8 +102,8 @@ def test_a_letter_is_listed_shown_and_written_back_as_it_was(
     assert row[1:] == [tenant, "contract", "test", "open", "a consumer of long ago did not know it"]
     assert letters("show", name) == 0
     assert "header colour  blue" in letters.out
-    assert "header raw    0xff" in letters.out
-    assert "now         RequestCancelled:" in letters.out
+    assert "header raw     0xff" in letters.out
+    assert "now            RequestCancelled:" in letters.out
     assert '"reason": "client"' in letters.out
 
     assert letters("requeue", name, "--dry-run") == 0
@@ -136,8 +136,8 @@ def test_what_still_cant_be_read_or_went_back_before_is_refused_unless_forced(
     assert letters("requeue", "--tenant", tenant) == 1
     outcomes = dict(line.split("\t") for line in letters.out.splitlines())
     assert outcomes[good] == f"requeued as {topic}/2/3"
-    assert outcomes[garbage].startswith("refused: it still can't be read: neither an Avro single-object header")
-    assert outcomes[strange] == f"refused: it still can't be read: an event of another tenant is in {topic}"
+    assert outcomes[garbage].startswith("refused: it still cannot be read: neither an Avro single-object header")
+    assert outcomes[strange] == f"refused: it would not be taken: an event of another tenant is in {topic}"
     assert letters.err == "1 requeued, 2 not.\n"
 
     assert letters("show", garbage) == 0
@@ -171,7 +171,7 @@ def test_letters_are_picked_by_reason_and_age(
     assert letters.rows("--tenant", tenant, "--reason", "undecodable").keys() == {garbage}
     assert letters.rows("--tenant", tenant, "--since", "1h").keys() == {garbage, unknown}
     assert letters("requeue", "--tenant", tenant, "--reason", "unknown_schema", "--dry-run", "--force") == 0
-    assert letters.out.startswith(f"{unknown}\twould go to {topic}/2: unreadable (forced: it still can't be read")
+    assert letters.out.startswith(f"{unknown}\twould go to {topic}/2: unreadable (forced: it still cannot be read")
 
 
 @pytest.mark.parametrize(

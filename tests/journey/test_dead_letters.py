@@ -116,7 +116,7 @@ def test_a_request_in_an_unknown_schema_is_answered_when_it_is_requeued_behind_i
     eventually(lambda: open_letters(system) == {name}, "it is a letter", 30)
     status, said = requeue(system, name)
     assert status == 1
-    assert "still can't be read: no schema is known by the id 4711" in said
+    assert "still cannot be read: no schema is known by the id 4711" in said
 
     schema = SchemaRegistered(
         subject="headrace.v1.RequestSubmitted", at_us=now_us(), schema_id=SCHEMA_ID, version=1, fingerprint=fingerprint

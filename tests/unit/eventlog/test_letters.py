@@ -134,7 +134,8 @@ def test_bytes_that_are_no_event_are_not_readable() -> None:
 
 def test_what_speaks_against_a_requeue() -> None:
     assert refusal(letter(LETTER), READABLE) is None
-    assert refusal(letter(LETTER), Reading(None, "no header")) == "still can't be read: no header"
+    assert refusal(letter(LETTER), Reading(None, "no header")) == "still cannot be read: no header"
+    assert refusal(letter(LETTER), Reading(CANCEL, "another's")) == "would not be taken: another's"
     assert refusal(letter(LETTER, REQUEUED), READABLE) == "was requeued already, as requests.acme/0/40"
 
 
