@@ -39,11 +39,13 @@ def confluent_codec(url: str, settings: Mapping[str, Any]) -> Codec:
             f"schema_registry_url needs more packages ({error}): pip install 'headrace-client[registry]'"
         ) from error
 
-    client = SchemaRegistryClient({"url": url, "timeout": _TIMEOUT_S, **settings})
+    def connected() -> SchemaRegistryClient:
+        return SchemaRegistryClient({"url": url, "timeout": _TIMEOUT_S, **settings})
 
     def lookup(schema_id: int) -> AvroSchema:
         try:
-            found: AvroSchema = json.loads(client.get_schema(schema_id).schema_str or "{}")
+            with connected() as client:
+                found: AvroSchema = json.loads(client.get_schema(schema_id).schema_str or "{}")
         except Exception as error:  # of requests, of JSON, of the registry: the record can't be read, and that is all
             raise UnknownSchema(
                 f"{url} gives no schema for the id {schema_id}: {error}", schema_id=schema_id
@@ -51,18 +53,19 @@ def confluent_codec(url: str, settings: Mapping[str, Any]) -> Codec:
         return found
 
     codec = Codec("confluent", lookup=lookup)
-    for event_type in (*WRITTEN, *READ):
-        schema = SCHEMAS[event_type]
-        try:
-            found = client.lookup_schema(full_name(event_type), Schema(json.dumps(schema.avro), "AVRO"))
-        except SchemaRegistryError as error:
-            if event_type in WRITTEN:
-                raise RegistryFailed(
-                    f"{url} has no {full_name(event_type)} of this version ({error}): upgrade the deployment, and run "
-                    "`headrace schemas register` there"
-                ) from error
-        except Exception as error:
-            raise RegistryFailed(f"the schema registry {url} does not answer: {error}") from error
-        else:
-            codec.learn_ours(int(found.schema_id or 0), schema.fingerprint)
+    with connected() as client:
+        for event_type in (*WRITTEN, *READ):
+            schema = SCHEMAS[event_type]
+            try:
+                found = client.lookup_schema(full_name(event_type), Schema(json.dumps(schema.avro), "AVRO"))
+            except SchemaRegistryError as error:
+                if event_type in WRITTEN:
+                    raise RegistryFailed(
+                        f"{url} has no {full_name(event_type)} of this version ({error}): upgrade the deployment, and run "
+                        "`headrace schemas register` there"
+                    ) from error
+            except Exception as error:
+                raise RegistryFailed(f"the schema registry {url} does not answer: {error}") from error
+            else:
+                codec.learn_ours(int(found.schema_id or 0), schema.fingerprint)
     return codec
