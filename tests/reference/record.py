@@ -64,7 +64,7 @@ def record() -> str:
 def _live(system: System, broker: Broker) -> None:
     key = json.loads((system.data_dir / "credentials.json").read_text())["api_key"]
     ask = Ask(system, key)
-    eventually(lambda: "\nReady." in (system.data_dir.parent / "up.log").read_text(), "the worker is ready", 60)
+    eventually(lambda: "\nReady." in (system.data_dir.parent / "up.log").read_text(), "the worker is ready", 180)
     ask.until_the_end(model=MODEL, input=WARM_UP, max_output_tokens=2)
     ask.until_the_end(model=MODEL, input="What is a river?", max_output_tokens=16, temperature=0)
     ask.until_the_end(model="no-such-model", input="What is a river?")
