@@ -14,7 +14,7 @@ import sys
 import time
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from foreign_service import Answer, Schemas, new_request_id, submitted
+from foreign_service import READ, Answer, Schemas, new_request_id, submitted, type_of
 
 
 def main(servers: str, tenant: str, count: str, *avro: str) -> None:
@@ -45,9 +45,9 @@ def main(servers: str, tenant: str, count: str, *avro: str) -> None:
         if message is None or message.error():
             continue
         request_id = (message.key() or b"").decode()
-        if request_id in answers and answers[request_id].end is None:
+        if request_id in answers and answers[request_id].end is None and type_of(message) in READ:
             name, event = schemas.decode(message.value() or b"")
-            assert dict(message.headers() or [])["ce_type"] == f"headrace.v1.{name}".encode()
+            assert name == type_of(message)
             texts[request_id] += answers[request_id].take(name, event)
     log.close()
     got = [
