@@ -2,37 +2,54 @@
 
 The life of a sequence:
 
-1. `add`: it waits in the fair queue, which says whose turn it is.
+1. `add`: it waits in the queue, which says whose turn it is.
 2. `next_step` gives it a free slot (`Admission`) and runs its prefix in chunks (`PrefillChunk`), beside others.
 3. The last chunk yields its first token; from then on it decodes in every step, whatever else is in it.
-4. It leaves by `remove` (it is finished, cancelled, or its partition went away), by its deadline, or by a failure
+4. It may lose its slot to one that has to go first (`gpu_consumers/preemption.py`). Then it waits before all others
+   of its tenant, with its output as part of its prefix, and goes on where it was: `Step.preempted`, `Step.resumed`.
+5. It leaves by `remove` (it is finished, cancelled, or its partition went away), by its deadline, or by a failure
    of its slot. Its slot is free at once, and the engine hears of that in the next step (`released`).
 
-Vocabulary of lengths: `computed` tokens have been run or were `cached`, of a prefix the rest is `remaining`.
+A step that prefills takes longer, and who comes meanwhile waits for its end. So while others are around
+(`gpu_consumers/slot_shares.py`), a tenant that has more than its share of the slots prefills in small bites.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpu_consumers.deadlines import Deadlines
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.fair_queue import DEFAULT_COSTS, FairQueue, TokenCosts
-from gpu_consumers.plan import Admission, Decode, PrefillChunk, StepPlan, StepResult
+from gpu_consumers.plan import Decode, PrefillChunk, StepPlan, StepResult
+from gpu_consumers.preemption import choose_victim
+from gpu_consumers.prefill import share_out
+from gpu_consumers.running import Running
 from gpu_consumers.sequence import Sequence
+from gpu_consumers.slot_shares import SlotShares
+from gpu_consumers.step_costs import StepCosts
+from gpu_consumers.waiting_queue import Turn, WaitingQueue
+
+_BITES_OF_A_STEP = 8
+"""A bite is this part of a step's tokens while nothing is known of what steps cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What to do next. expired: request ids that left because of their deadline.
 
-    admitted: request ids that got a slot, with how many of their first tokens were cached.
+    admitted: request ids that got a slot for the first time, with how many of their first tokens were cached.
+    resumed: the same of those that got one again; they go on behind their newest token.
+    preempted: request ids that lost their slot and wait again.
     """
 
     plan: StepPlan
     admitted: Mapping[str, int]
     expired: tuple[str, ...]
+    resumed: Mapping[str, int] = field(default_factory=dict)
+    preempted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +58,6 @@ class Outcome:
 
     tokens: Mapping[str, int]
     failures: Mapping[str, str]
-
-
-@dataclass(slots=True)
-class _Running:
-    sequence: Sequence
-    slot: int
-    cached_tokens: int
-    computed_tokens: int
-    newest_token_id: int | None = None  # sampled and not yet run; None during prefill
-
-    @property
-    def remaining_tokens(self) -> int:
-        return max(0, len(self.sequence.prefix_token_ids) - self.computed_tokens)
 
 
 def _nothing_cached(tenant: str, token_ids: tuple[int, ...]) -> int:
@@ -69,21 +73,31 @@ class Scheduler:
         costs: TokenCosts = DEFAULT_COSTS,
         *,
         cached_tokens: Callable[[str, tuple[int, ...]], int] = _nothing_cached,
+        step_costs: StepCosts | None = None,
+        queue: WaitingQueue | None = None,
+        shares_slots: bool = True,
     ) -> None:
         """cached_tokens: `Engine.cached_tokens`, asked for each sequence that gets a slot.
+        step_costs: what steps were measured to take. Without them every deadline counts as feasible and none as
+            urgent.
+        queue: who is next; None: the fair queue, with these token costs.
+        shares_slots: whether sequences are preempted and floods prefill in bites. Only baselines do without.
 
         Raises ValueError if a step could be too small to decode every slot: prefills would starve."""
         if info.max_step_tokens < info.slots:
             raise ValueError(f"max_step_tokens is {info.max_step_tokens}: at least one for each of {info.slots} slots")
         self._info = info
         self._cached_tokens = cached_tokens
-        self._waiting = FairQueue(costs)
+        self._step_costs = step_costs
+        self._waiting: WaitingQueue = FairQueue(costs) if queue is None else queue
+        self._shares = SlotShares(info.slots, self._waiting.weight)
+        self._shares_slots = shares_slots
         self._deadlines = Deadlines()
-        self._running: dict[str, _Running] = {}  # in the order of admission
-        self._by_slot: dict[int, _Running] = {}
+        self._running: dict[str, Running] = {}  # in the order of admission
+        self._by_slot: dict[int, Running] = {}
         self._free_slots = list(range(info.slots - 1, -1, -1))
         self._released: list[int] = []  # free, and the engine does not know yet
-        self._due: list[_Running] = []  # owe a token for the step that is out
+        self._due: list[Running] = []  # owe a token for the step that is out
 
     @property
     def waiting_count(self) -> int:
@@ -110,6 +124,11 @@ class Scheduler:
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
         self._waiting.set_weights(weights)
+        self._shares.weights_changed()
+
+    def set_step_costs(self, costs: StepCosts) -> None:
+        """What steps were measured to take, from now on."""
+        self._step_costs = costs
 
     def add(self, sequence: Sequence) -> None:
         """It waits from now on. Raises ValueError for an empty prefix, and for a request that is here already."""
@@ -118,44 +137,43 @@ class Scheduler:
         if sequence.request_id in self:
             raise ValueError(f"{sequence.request_id} is here already")
         self._waiting.push(sequence)
+        self._shares.arrived(sequence.tenant)
         self._deadlines.add(sequence.request_id, sequence.deadline_at_us)
 
     def remove(self, request_id: str) -> bool:
         """It leaves at once, wherever it is. False if it isn't here."""
         self._deadlines.remove(request_id)
-        running = self._running.pop(request_id, None)
+        running = self._running.get(request_id)
         if running is None:
             return self._waiting.remove(request_id)
-        del self._by_slot[running.slot]
-        self._free_slots.append(running.slot)
-        self._released.append(running.slot)
+        self._vacate(running)
         return True
 
     def next_step(self, now_us: int) -> Step:
-        """Drop what is past its deadline, decode all that can decode, and fill the step up with prefill."""
+        """Drop what is past its deadline, give slots away, decode all that can decode, fill up with prefill."""
         expired = tuple(self._deadlines.past(now_us))
         for request_id in expired:
             self.remove(request_id)
+        self._shares.look(now_us, self._waiting.is_waiting)
+        preempted: list[str] = []
+        admitted = self._give_slots(now_us, preempted)
         decodes = self._plan_decodes()
-        budget_tokens = self._info.max_step_tokens - len(decodes)
-        prefills: list[PrefillChunk] = []
-        for running in self._running.values():
-            if running.remaining_tokens and budget_tokens:
-                prefills.append(self._plan_prefill(running, budget_tokens))
-                budget_tokens -= len(prefills[-1].token_ids)
-        admitted: list[_Running] = []
-        while budget_tokens and self._free_slots and (sequence := self._waiting.pop()):
-            admitted.append(self._admit(sequence))
-            prefills.append(self._plan_prefill(admitted[-1], budget_tokens))
-            budget_tokens -= len(prefills[-1].token_ids)
         plan = StepPlan(
             released=tuple(self._released),
-            admitted=tuple(_admission(running) for running in admitted),
-            prefills=tuple(prefills),
+            admitted=tuple(running.admission for running in admitted),
+            prefills=self._plan_prefills(self._info.max_step_tokens - len(decodes), len(decodes)),
             decodes=decodes,
         )
         self._released.clear()
-        return Step(plan, {running.sequence.request_id: running.cached_tokens for running in admitted}, expired)
+        cached = {running.sequence.request_id: running.cached_tokens for running in admitted}
+        again = {running.sequence.request_id for running in admitted if running.turn.resumed}
+        return Step(
+            plan,
+            admitted={request_id: tokens for request_id, tokens in cached.items() if request_id not in again},
+            expired=expired,
+            resumed={request_id: tokens for request_id, tokens in cached.items() if request_id in again},
+            preempted=tuple(preempted),
+        )
 
     def take(self, result: StepResult) -> Outcome:
         """What the engine made of the newest step. A slot that owed a token and gave neither it nor a reason failed."""
@@ -173,7 +191,8 @@ class Scheduler:
             if token_id is None:
                 failures[request_id] = "the engine gave no token for it"
                 continue
-            running.newest_token_id = tokens[request_id] = token_id
+            tokens[request_id] = token_id
+            running.output_token_ids.append(token_id)
             self._waiting.charge_output(running.sequence.tenant)
         self._due.clear()
         for request_id in failures:
@@ -187,38 +206,102 @@ class Scheduler:
         assert sorted(taken + self._free_slots) == list(range(self._info.slots)), "a slot leaked or is shared"
         assert set(self._released) <= set(self._free_slots), "a slot was released and is taken"
         assert {slot: r.slot for slot, r in self._by_slot.items()} == {slot: slot for slot in taken}, "slots differ"
+        held = Counter(running.tenant for running in self._running.values())
+        assert all(self._shares.held(tenant) == slots for tenant, slots in held.items()), "slots of tenants differ"
         assert not any(request_id in self._waiting for request_id in self._running), "a request waits and runs"
         assert len(self._deadlines) <= len(self._waiting) + len(self._running), "a deadline of a request that left"
+
+    def _give_slots(self, now_us: int, preempted: list[str]) -> list[Running]:
+        """Admit as many as this step can begin to prefill, in a free slot or in the place of another."""
+        admitted: list[Running] = []
+
+        def can_finish(sequence: Sequence) -> bool:
+            return self._step_costs is None or self._step_costs.can_finish(sequence, now_us, len(self._running))
+
+        while (turn := self._waiting.next(now_us, can_finish)) is not None and self._has_tokens_for(turn):
+            if not self._free_slots:
+                victim = self._victim(turn, admitted, now_us)
+                if victim is None:
+                    break
+                self._preempt(victim)
+                preempted.append(victim.sequence.request_id)
+            admitted.append(self._admit(turn))
+        return admitted
+
+    def _has_tokens_for(self, turn: Turn) -> bool:
+        """Whether those that prefill before it leave it a token of this step."""
+        is_above = self._is_above(turn.sequence.tenant)
+        decoding = sum(1 for running in self._running.values() if not running.remaining_tokens)
+        budget_tokens = self._info.max_step_tokens - decoding
+        if is_above:
+            budget_tokens = min(budget_tokens, self._bite_tokens(decoding))
+        before = sum(
+            running.remaining_tokens
+            for running in self._running.values()
+            if running.remaining_tokens
+            and (running.rank < turn.rank or (running.rank == turn.rank and self._is_above(running.tenant) == is_above))
+        )
+        return before < budget_tokens
+
+    def _victim(self, turn: Turn, admitted: list[Running], now_us: int) -> Running | None:
+        """Who got a slot in this very step keeps it."""
+        if not self._shares_slots:
+            return None
+        costs = self._step_costs
+        is_urgent = costs is not None and costs.is_urgent(turn.sequence, now_us, len(self._running))
+        candidates = [running for running in self._running.values() if running not in admitted]
+        return choose_victim(turn, candidates, self._shares, self._waiting.served, is_urgent=is_urgent)
+
+    def _preempt(self, running: Running) -> None:
+        self._vacate(running)
+        self._waiting.put_back(running.turn, running.interrupted())
+
+    def _vacate(self, running: Running) -> None:
+        del self._running[running.sequence.request_id]
+        del self._by_slot[running.slot]
+        self._shares.let_go(running.tenant)
+        self._free_slots.append(running.slot)
+        self._released.append(running.slot)
+
+    def _admit(self, turn: Turn) -> Running:
+        sequence = turn.sequence
+        self._waiting.take(turn)
+        cached = self._cached_tokens(sequence.tenant, sequence.prefix_token_ids)
+        if not turn.resumed:
+            self._waiting.give_back_input(sequence.tenant, cached)
+        running = Running(turn, self._free_slots.pop(), cached, cached)
+        self._running[sequence.request_id] = self._by_slot[running.slot] = running
+        self._shares.hold(sequence.tenant)
+        return running
 
     def _plan_decodes(self) -> tuple[Decode, ...]:
         decodes = []
         for running in self._running.values():
-            if running.newest_token_id is not None:
-                decodes.append(Decode(running.slot, running.newest_token_id, running.computed_tokens))
+            if running.output_token_ids:
+                decodes.append(Decode(running.slot, running.output_token_ids[-1], running.computed_tokens))
                 running.computed_tokens += 1
                 self._due.append(running)
         return tuple(decodes)
 
-    def _plan_prefill(self, running: _Running, budget_tokens: int) -> PrefillChunk:
+    def _plan_prefills(self, budget_tokens: int, decodes: int) -> tuple[PrefillChunk, ...]:
+        prefilling = [running for running in self._running.values() if running.remaining_tokens]
+        above = {running.tenant for running in prefilling if self._is_above(running.tenant)}
+        parts = share_out(prefilling, budget_tokens, above, self._bite_tokens(decodes))
+        return tuple(self._plan_prefill(running, tokens) for running, tokens in parts)
+
+    def _plan_prefill(self, running: Running, tokens: int) -> PrefillChunk:
         start = running.computed_tokens
-        token_ids = running.sequence.prefix_token_ids[start : start + budget_tokens]
-        running.computed_tokens += len(token_ids)
+        running.computed_tokens += tokens
         last = not running.remaining_tokens
         if last:
             self._due.append(running)
+        token_ids = running.sequence.prefix_token_ids[start : start + tokens]
         return PrefillChunk(running.slot, token_ids, start, last)
 
-    def _admit(self, sequence: Sequence) -> _Running:
-        cached = self._cached_tokens(sequence.tenant, sequence.prefix_token_ids)
-        self._waiting.give_back_input(sequence.tenant, cached)
-        running = _Running(sequence, self._free_slots.pop(), cached, cached)
-        self._running[sequence.request_id] = self._by_slot[running.slot] = running
-        return running
+    def _is_above(self, tenant: str) -> bool:
+        return self._shares_slots and self._shares.is_above(tenant)
 
-
-def _admission(running: _Running) -> Admission:
-    sequence = running.sequence
-    return Admission(
-        running.slot, sequence.sampling, sequence.max_tokens, sequence.resumed_tokens, sequence.tenant,
-        sequence.prefix_token_ids[: running.cached_tokens],
-    )  # fmt: skip
+    def _bite_tokens(self, decodes: int) -> int:
+        if self._step_costs is None:
+            return max(1, self._info.max_step_tokens // _BITES_OF_A_STEP)
+        return self._step_costs.bite_tokens(decodes)

@@ -15,6 +15,7 @@ from gpu_consumers.fair_queue import DEFAULT_COSTS
 from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.scheduler import Scheduler
 from gpu_consumers.sequence import Sequence
+from gpu_consumers.step_costs import StepCosts
 
 SLOTS = 3
 STEP_TOKENS = 8
@@ -44,6 +45,7 @@ class Request:
     output_tokens: int
     tokens: list[int] = field(default_factory=list)
     end: str | None = None
+    was_admitted: bool = False
 
 
 def step_tokens(plan: StepPlan) -> int:
@@ -51,11 +53,12 @@ def step_tokens(plan: StepPlan) -> int:
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Clients, a clock, and an engine whose slots now and then fail."""
+    """Clients, a clock, and an engine whose slots now and then fail. Steps cost so much that some deadlines are urgent
+    and some can't be met."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = Scheduler(info())
+        self.scheduler = Scheduler(info(), step_costs=StepCosts(1.0, 0.0, 0.1, mean_output_tokens=3))
         self.engine = engine()
         self.requests: dict[str, Request] = {}
         self.now_us = 0
@@ -65,7 +68,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return [request_id for request_id, request in self.requests.items() if request.end is None]
 
     @rule(
-        tenant=st.sampled_from("ab"),
+        tenant=st.sampled_from("abc"),
         prompt=st.lists(st.integers(0, 255), min_size=1, max_size=20),
         resumed=st.integers(0, 5),
         output_tokens=st.integers(1, 6),
@@ -106,6 +109,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         for request_id in step.expired:
             self.leaves(request_id, "timeout")
         assert step_tokens(step.plan) <= STEP_TOKENS
+        for request_id in step.preempted:
+            assert self.requests[request_id].was_admitted
+            self.decoding.discard(request_id)
+        for request_id in step.admitted:
+            assert not self.requests[request_id].was_admitted, "announced twice"
+            self.requests[request_id].was_admitted = True
+        assert all(self.requests[request_id].was_admitted for request_id in step.resumed)
         assert len(step.plan.decodes) == len(self.decoding), "a decode was left out"
         result = self.engine.execute(step.plan)
         assert not result.failures, "the plan doesn't fit the engine"

@@ -1,0 +1,59 @@
+"""A sequence that has a slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from gpu_consumers.plan import Admission
+from gpu_consumers.sequence import Sequence
+from gpu_consumers.waiting_queue import Turn
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """`computed` tokens have been run or were `cached`; of its prefix the rest is `remaining`.
+
+    output_token_ids: what it made in this slot; the newest of them is not run yet. Empty during prefill.
+    """
+
+    turn: Turn
+    slot: int
+    cached_tokens: int
+    computed_tokens: int
+    output_token_ids: list[int] = field(default_factory=list)
+
+    @property
+    def sequence(self) -> Sequence:
+        return self.turn.sequence
+
+    @property
+    def tenant(self) -> str:
+        return self.turn.sequence.tenant
+
+    @property
+    def rank(self) -> int:
+        """The class in which it got its slot; lower goes first."""
+        return self.turn.rank
+
+    @property
+    def remaining_tokens(self) -> int:
+        return max(0, len(self.sequence.prefix_token_ids) - self.computed_tokens)
+
+    @property
+    def admission(self) -> Admission:
+        sequence = self.sequence
+        return Admission(
+            self.slot, sequence.sampling, sequence.max_tokens, sequence.resumed_tokens, sequence.tenant,
+            sequence.prefix_token_ids[: self.cached_tokens],
+        )  # fmt: skip
+
+    def interrupted(self) -> Sequence:
+        """What is left of it: its output is part of its prefix, so that it goes on with its next token exactly."""
+        made = tuple(self.output_token_ids)
+        if not made:
+            return self.sequence
+        return replace(
+            self.sequence,
+            prefix_token_ids=self.sequence.prefix_token_ids + made,
+            resumed_tokens=self.sequence.resumed_tokens + len(made),
+        )
