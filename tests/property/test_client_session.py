@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_client.errors import ProtocolError
-from headrace_client.session import Limits, Phase, ResponseState, Session
+from headrace_client.response_state import Limits, Phase, ResponseState
+from headrace_client.session import Session
 from headrace_client.stream_events import OutputTextDelta, ResponseEvent
 from tests.client_server import frames_of
 

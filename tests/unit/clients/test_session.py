@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from headrace_client.errors import CreateUncertain, GatewayUnreachable, HeadraceError, ProtocolError, RequestRefused
-from headrace_client.session import Limits, Phase, ResponseState, Session
+from headrace_client.response_state import Limits, Phase, ResponseState
+from headrace_client.session import Session
 from headrace_client.stream_events import OutputTextDelta, RateLimitsUpdated, ResponseEvent
 from tests.client_server import ID, WORDS, error, frames_of
 

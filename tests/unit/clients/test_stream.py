@@ -22,7 +22,7 @@ from headrace_client.errors import (
     RequestRefused,
     ResponseTimeout,
 )
-from headrace_client.session import Limits
+from headrace_client.response_state import Limits
 from headrace_client.stream import Stream
 from headrace_client.stream_events import OutputTextDelta
 from headrace_client.stream_settings import StreamSettings

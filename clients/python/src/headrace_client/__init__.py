@@ -24,8 +24,8 @@ from headrace_client.errors import (
 )
 from headrace_client.producer import Producer
 from headrace_client.requests import ChatMessage, RequestFields
+from headrace_client.response_state import Limits
 from headrace_client.results import Ending, Failed, Finished, NotDelivered, Rejected, Result, TextDelta
-from headrace_client.session import Limits
 from headrace_client.settings import ProducerSettings
 from headrace_client.stream import Response, Stream
 from headrace_client.stream_events import (

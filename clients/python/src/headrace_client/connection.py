@@ -18,7 +18,8 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from headrace_client.clock import monotonic
 from headrace_client.errors import Closed, GatewayRefused, GatewayUnreachable, HeadraceError
-from headrace_client.session import ResponseState, Session
+from headrace_client.response_state import ResponseState
+from headrace_client.session import Session
 from headrace_client.stream_settings import StreamSettings
 
 _TICK_S = 1.0

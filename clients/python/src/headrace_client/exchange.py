@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import logging
 import random
-import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as KafkaProducer
 
-from headrace_client.clock import now_us
 from headrace_client.contract.codec import SINGLE_OBJECT
 from headrace_client.contract.errors import ContractError
-from headrace_client.contract.events import RequestCancelled, RequestSubmitted, TokenLogEvent
-from headrace_client.contract.headers import Headers, continued_traceparent, headers_of
-from headrace_client.contract.ids import RANDOM_BITS, new_request_id
+from headrace_client.contract.events import TokenLogEvent
+from headrace_client.drafts import Draft, Drafts, OnDelivery
 from headrace_client.errors import Backpressure, Closed, DeliveryFailed, HeadraceError, InvalidRequest, LogUnreachable
 from headrace_client.inbox import Inbox
 from headrace_client.log_tail import LogTail, Place
-from headrace_client.requests import RequestFields, build_request, check_fields
+from headrace_client.requests import RequestFields, check_fields
 from headrace_client.results import Ending, Result
 from headrace_client.settings import ProducerSettings
 from headrace_client.submission import DeliveryWaiter, Submission
@@ -40,19 +37,6 @@ _ROOM: Final = "room"
 _EVERYTHING: Final = "results of all tenants"
 _ACKS_S = 0.1
 _ASIDE_S = 0.002
-
-OnDelivery = Callable[[Submission, DeliveryFailed | None], None]
-
-
-class Draft(NamedTuple):
-    """A record that is ready to be sent, as often as it takes."""
-
-    submission: Submission
-    topic: str
-    value: bytes
-    headers: Headers
-    on_delivery: OnDelivery | None
-    is_request: bool
 
 
 class Exchange:
@@ -66,6 +50,7 @@ class Exchange:
             from headrace_client.registry import confluent_codec
 
             self._codec = confluent_codec(settings.schema_registry_url, settings.schema_registry)
+        self._drafts = Drafts(settings.source, self._codec)
         self._inbox = Inbox(settings.most_unread)
         self._waiters = Waiters()
         self._lock = threading.Lock()
@@ -105,29 +90,16 @@ class Exchange:
         self, fields: RequestFields, waiter: DeliveryWaiter, traceparent: str | None, on_delivery: OnDelivery | None
     ) -> Draft:
         """The record of a new request, for a tenant that has its place. Raises InvalidRequest."""
-        place, now = self._places[fields["tenant"]], now_us()
-        request = build_request(
-            fields, request_id=self._new_id(place, now), now_us=now, source=self.settings.source
-        )  # fmt: skip
-        return self._draft(request, place, waiter, traceparent, on_delivery)
+        place = self._places[fields["tenant"]]
+        return self._drafts.request(fields, place, waiter, traceparent=traceparent, on_delivery=on_delivery)
 
     def draft_again(self, submission: Submission, waiter: DeliveryWaiter) -> Draft:
         """The same request under a new id."""
-        place, now = self._places[submission.tenant], now_us()
-        request = RequestSubmitted(
-            **{**submission.request.__dict__, "request_id": self._new_id(place, now), "at_us": now}
-        )  # fmt: skip
-        return self._draft(request, place, waiter, None, None)
+        return self._drafts.again(submission, self._places[submission.tenant], waiter)
 
     def draft_cancel(self, submission: Submission, reason: str) -> Draft:
-        """The record that cancels a request: the same key on the same topic, so behind it."""
-        event = RequestCancelled(
-            request_id=submission.request_id, tenant=submission.tenant, at_us=now_us(), reason=reason
-        )  # fmt: skip
-        headers = headers_of(event, source=self.settings.source)
-        return Draft(
-            submission, self._places[submission.tenant].requests_topic, self._codec.encode(event), headers, None, False
-        )
+        """The record that cancels a request."""
+        return self._drafts.cancel(submission, self._places[submission.tenant], reason)
 
     def try_send(self, draft: Draft) -> Submission | None:
         """Hand it to the Kafka client; None when a buffer is full. Raises DeliveryFailed and Closed."""
@@ -275,26 +247,6 @@ class Exchange:
         self._waiters.wake_all()
 
     # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _new_id(self, place: Place, now: int) -> str:
-        return new_request_id(now_ms=now // 1000, partition=place.partition, entropy=secrets.randbits(RANDOM_BITS))
-
-    def _draft(
-        self,
-        request: RequestSubmitted,
-        place: Place,
-        waiter: DeliveryWaiter,
-        traceparent: str | None,
-        on_delivery: OnDelivery | None,
-    ) -> Draft:
-        trace = None if traceparent is None else continued_traceparent(traceparent, request.request_id)
-        try:
-            value = self._codec.encode(request)
-        except ContractError as error:
-            raise InvalidRequest(str(error)) from error
-        headers = headers_of(request, source=self.settings.source, traceparent=trace)
-        submission = Submission(request.request_id, place.tenant, place.partition, value, self._codec, waiter)
-        return Draft(submission, place.requests_topic, value, headers, on_delivery, True)
 
     def _reported(
         self,

@@ -10,8 +10,9 @@ from typing import Any, Self, TypeVar, Unpack
 
 from headrace_client.backoff import Backoff
 from headrace_client.clock import monotonic
+from headrace_client.drafts import Draft, OnDelivery
 from headrace_client.errors import ResultTimeout
-from headrace_client.exchange import Draft, Exchange, OnDelivery
+from headrace_client.exchange import Exchange
 from headrace_client.requests import RequestFields
 from headrace_client.results import Ending, Finished, Rejected, Result, answer_of
 from headrace_client.settings import ProducerSettings

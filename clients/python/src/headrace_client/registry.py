@@ -61,8 +61,8 @@ def confluent_codec(url: str, settings: Mapping[str, Any]) -> Codec:
             except SchemaRegistryError as error:
                 if event_type in WRITTEN:
                     raise RegistryFailed(
-                        f"{url} has no {full_name(event_type)} of this version ({error}): upgrade the deployment, and run "
-                        "`headrace schemas register` there"
+                        f"{url} has no {full_name(event_type)} of this version ({error}): upgrade the deployment, and "
+                        "run `headrace schemas register` there"
                     ) from error
             except Exception as error:
                 raise RegistryFailed(f"the schema registry {url} does not answer: {error}") from error

@@ -12,7 +12,7 @@ from typing import Any, Self
 from headrace_client.answer import Answer, answer_of
 from headrace_client.connection import Connection
 from headrace_client.errors import Closed, HeadraceError, InvalidRequest, ResponseTimeout
-from headrace_client.session import Phase, ResponseState
+from headrace_client.response_state import Phase, ResponseState
 from headrace_client.stream_events import OutputTextDelta, ResponseEnd, ResponseEvent, StreamEvent
 from headrace_client.stream_settings import StreamSettings
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from headrace_client.backoff import Backoff
 from headrace_client.errors import InvalidRequest
-from headrace_client.session import Limits
+from headrace_client.response_state import Limits
 
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
