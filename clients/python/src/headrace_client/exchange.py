@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Final
@@ -36,6 +36,7 @@ _LOG = logging.getLogger("headrace_client")
 _ROOM: Final = "room"
 _EVERYTHING: Final = "results of all tenants"
 _ACKS_S = 0.1
+_ACQUAINT_S = 5.0
 _ASIDE_S = 0.002
 
 
@@ -84,7 +85,11 @@ class Exchange:
         with self._placing:
             self._check()
             if tenant not in self._places:
-                self._places[tenant] = self._tail.find(tenant, watch=self.settings.follow_results)
+                place = self._tail.find(tenant, watch=self.settings.follow_results)
+                # Asked for its id as an idempotent producer, a client without a connection waits for a whole second.
+                with suppress(KafkaException):
+                    self._kafka.list_topics(place.requests_topic, timeout=_ACQUAINT_S)
+                self._places[tenant] = place
 
     def draft(
         self, fields: RequestFields, waiter: DeliveryWaiter, traceparent: str | None, on_delivery: OnDelivery | None

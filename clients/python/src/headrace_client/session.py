@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import count
 
-from headrace_client.errors import CreateUncertain, HeadraceError, ProtocolError, RequestRefused
+from headrace_client.errors import CreateUncertain, HeadraceError, InvalidRequest, ProtocolError, RequestRefused
 from headrace_client.response_state import Limits, Phase, ResponseState
 from headrace_client.stream_events import (
     Garbage,
@@ -44,7 +44,6 @@ class Session:
         self._unsent: dict[ResponseState, None] = {}
         self._unanswered: dict[str, ResponseState] = {}  # by the event_id of the create
         self._open: dict[str, ResponseState] = {}  # by response id
-        self._asked: dict[str, tuple[str, ResponseState]] = {}  # resumes and cancels, by event_id
         self._cancels_refused: dict[ResponseState, None] = {}
         self._owed: dict[ResponseState, None] = {}  # cancels of what was abandoned without a socket
         self._frames: deque[str] = deque()
@@ -71,8 +70,10 @@ class Session:
         self._unsent[state] = None
 
     def resume(self, state: ResponseState) -> None:
-        """Go on with a response behind what it has seen. It needs its id."""
+        """Go on with a response behind what it has seen. It needs its id. Raises InvalidRequest if it is open here."""
         assert state.response_id is not None
+        if state.response_id in self._open:
+            raise InvalidRequest(f"{state.response_id} is open in this stream already: it has one reader")
         state.phase = Phase.OPEN
         self._open[state.response_id] = state
         if self._connected:
@@ -110,7 +111,6 @@ class Session:
         """A new socket: everything unfinished is asked for on it."""
         self._connected, self.broken, self.progressed = True, None, False
         self._frames.clear()
-        self._asked.clear()
         for state in self._open.values():
             self._ask_again(state)
         for state in self._owed:
@@ -250,10 +250,11 @@ class Session:
         event_id = error.event_id or ""
         state = self._unanswered.pop(event_id, None)
         if state is None:
-            kind, state = self._asked.pop(event_id, ("", None))
-            if state is None or state.phase is not Phase.OPEN:
+            verb, _, response_id = event_id.partition("-")
+            state = self._open.get(response_id)
+            if state is None:
                 return None
-            if kind == "response.cancel":
+            if verb == "cancel":
                 if error.status >= 500:  # else it comes too late
                     self._cancels_refused[state] = None
                 return None
@@ -285,8 +286,8 @@ class Session:
             self._ask("response.cancel", state)
 
     def _ask(self, kind: str, state: ResponseState, **more: int) -> None:
-        event_id = f"{kind.removeprefix('response.')}-{next(self._numbers)}"
-        self._asked[event_id] = kind, state
+        """The event_id says what was asked and of whom: `_refused` reads it, and nobody has to remember."""
+        event_id = f"{kind.removeprefix('response.')}-{state.response_id}"
         self._frames.append(_dump({"type": kind, "response_id": state.response_id, **more, "event_id": event_id}))
 
 

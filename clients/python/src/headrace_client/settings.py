@@ -9,7 +9,6 @@ from typing import Any
 
 from headrace_client.backoff import Backoff
 
-_IPV4 = re.compile(r"\d+\.\d+\.\d+\.\d+(:\d+)?")
 _CLIENT_ID = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -77,8 +76,6 @@ class ProducerSettings:
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "log_level": 3,
-            # Without this, a broker that calls itself localhost costs the first record a second: ::1 is tried first.
-            **({"broker.address.family": "v4"} if _is_ipv4(self.bootstrap_servers) else {}),
             **self.kafka,
             "bootstrap.servers": self.bootstrap_servers,
         }
@@ -86,8 +83,3 @@ class ProducerSettings:
     @property
     def _client_id(self) -> str:
         return _CLIENT_ID.sub("-", self.source)[:64] or "headrace-client"
-
-
-def _is_ipv4(bootstrap_servers: str) -> bool:
-    """All of them are IPv4 addresses, not names."""
-    return all(_IPV4.fullmatch(server.strip()) for server in bootstrap_servers.split(","))

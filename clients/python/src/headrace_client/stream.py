@@ -63,7 +63,8 @@ class Stream:
     async def resume(self, response_id: str, *, starting_after: int = -1, timeout: float | None = None) -> Response:
         """Go on with a response that was begun elsewhere (or before a restart), behind this sequence number.
 
-        Returns at once; reading it raises RequestRefused if there is no such response (404).
+        Returns at once; reading it raises RequestRefused if there is no such response (404). Raises InvalidRequest if
+        this stream reads it already.
         """
         state = ResponseState(None, response_id=response_id, seen=starting_after, phase=Phase.OPEN)
         return self._begin(state, timeout)
@@ -83,11 +84,12 @@ class Stream:
         if self._main is None:
             raise Closed("the stream is not open: use it as `async with Stream(...) as stream`")
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        response = self._responses[state] = Response(self, state, self._main, timeout, deadline)
+        response = Response(self, state, self._main, timeout, deadline)
         if state.phase is Phase.OPEN:
             self._main.session.resume(state)
         else:
             self._main.session.create(state)
+        self._responses[state] = response
         self._main.changed()
         return response
 

@@ -26,12 +26,14 @@ class SyncStream:
 
     def __init__(self, url: str, *, api_key: str, **settings: Any) -> None:
         self._stream = Stream(url, api_key=api_key, **settings)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-stream", daemon=True)
-        self._closed = False
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it is open
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         """Connects. Raises GatewayRefused and GatewayUnreachable."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-stream", daemon=True)
         self._thread.start()
         try:
             self._call(self._stream.__aenter__())
@@ -54,15 +56,19 @@ class SyncStream:
 
     def close(self) -> None:
         """From any thread: readers get Closed."""
-        if not self._closed:
+        if self._loop is None:
+            return
+        try:
             self._call(self._stream.close())
+        finally:
             self._stop()
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        if self._closed:
-            work.close()
-            raise Closed("the stream is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:  # a loop that has stopped would never answer
+            if self._loop is not None:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise Closed("the stream is not open: use it as `with SyncStream(...) as stream`")
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         doing = self._begin(work)
@@ -73,13 +79,19 @@ class SyncStream:
             raise
 
     def _stop(self) -> None:
-        self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is None or self._thread is None:
+            return
+        loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        for task in asyncio.all_tasks(self._loop):
+        left = asyncio.all_tasks(loop)
+        for task in left:
             task.cancel()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 class SyncResponse:
