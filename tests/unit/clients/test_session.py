@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from headrace_client.errors import CreateUncertain, GatewayUnreachable, HeadraceError, ProtocolError, RequestRefused
+from headrace_client.errors import (
+    CreateUncertain,
+    GatewayUnreachable,
+    HeadraceError,
+    InvalidRequest,
+    ProtocolError,
+    RequestRefused,
+)
 from headrace_client.response_state import Limits, Phase, ResponseState
 from headrace_client.session import Session
 from headrace_client.stream_events import OutputTextDelta, RateLimitsUpdated, ResponseEvent
@@ -314,6 +321,29 @@ def test_a_cancel_that_the_server_could_not_take_is_asked_for_again() -> None:
 
     assert sent(session) == []
     assert state.error is None
+
+
+def test_an_error_about_a_response_that_has_ended_or_was_abandoned_says_nothing() -> None:
+    session = connected_session()
+    ended, rest = begun(session)
+    session.cancel(ended)
+    (cancel,) = sent(session)
+    feed(session, *rest, error(503, "log_unavailable", cancel["event_id"], response_id=ID))
+    session.cancel_again()
+
+    assert sent(session) == []
+    assert (ended.phase, ended.error, session.broken) == (Phase.ENDED, None, None)
+
+
+def test_a_response_that_is_open_can_not_be_resumed_beside_itself() -> None:
+    session = connected_session()
+    state, rest = begun(session)
+
+    with pytest.raises(InvalidRequest, match="open in this stream already"):
+        session.resume(ResponseState(None, response_id=ID, phase=Phase.OPEN))
+
+    feed(session, *rest)
+    assert numbers(state) == list(range(len(rest) + 1))
 
 
 def test_what_is_abandoned_is_cancelled_as_soon_as_it_can_be() -> None:

@@ -98,3 +98,12 @@ def test_a_connection_that_is_refused_leaves_no_thread_behind() -> None:
     with gateway(handler) as url, pytest.raises(GatewayRefused), SyncStream(url, api_key="other"):
         raise AssertionError("never connected")
     assert not any(thread.name == "headrace-stream" for thread in threading.enumerate())
+
+
+def test_a_stream_that_was_never_opened_says_so_in_place_of_waiting() -> None:
+    stream = SyncStream("http://127.0.0.1:1", api_key=KEY)
+
+    with pytest.raises(Closed, match="use it as `with SyncStream"):
+        stream.create(model="m")
+
+    stream.close()
