@@ -7,9 +7,11 @@ nobody has to poll, and wakes a waiting loop once for all acknowledgements that 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self
@@ -22,6 +24,8 @@ from eventlog.profile import BrokerProfile
 from schemas.events import Event
 from schemas.headers import headers_of
 from schemas.topics import MAX_RECORD_BYTES
+
+log = logging.getLogger("headrace.eventlog")
 
 OnDelivery = Callable[[DeliveryFailed | None], None]
 _REFUSALS = frozenset(
@@ -193,7 +197,10 @@ class EventProducer:
 
     def _take_acknowledgements(self) -> None:
         while not self._closed.is_set():
-            self._producer.poll(0.1)
+            try:
+                self._producer.poll(0.1)
+            except Exception:  # of an `on_delivery`: who waits for the next acknowledgements must still get them
+                log.exception("an acknowledgement was not taken")
 
 
 def _failure(topic: str, error: KafkaError) -> DeliveryFailed:
@@ -202,18 +209,23 @@ def _failure(topic: str, error: KafkaError) -> DeliveryFailed:
 
 
 class _LoopWaker:
-    """Resolves futures of one loop from another thread, with one wake-up for all that came together."""
+    """Resolves futures of one loop from other threads, with one wake-up for all that came together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._done: deque[tuple[asyncio.Future[None], DeliveryFailed | None]] = deque()
+        self._woken = False
 
     def resolve(self, future: asyncio.Future[None], failure: DeliveryFailed | None) -> None:
+        """Two threads may be here at once: who flushes takes acknowledgements too."""
         self._done.append((future, failure))
-        if len(self._done) == 1 and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._drain)
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
+        self._woken = False  # before a look at what is there: what comes behind it wakes us again
         while self._done:
             future, failure = self._done.popleft()
             if future.done():  # its waiter was cancelled

@@ -163,6 +163,20 @@ def test_nobody_at_the_address_is_a_clear_error() -> None:
         admin.cluster_id(timeout_s=0.5)
 
 
+async def test_an_on_delivery_that_raises_costs_nobody_else_his_acknowledgement(
+    admin: LogAdmin, producer: EventProducer, tenant_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_failure: DeliveryFailed | None) -> None:
+        raise ValueError("a fault of its owner's")
+
+    admin.register_tenant(tenant(tenant_name), Registry())
+    topic = requests_topic(tenant_name)
+    producer.send(topic, cancelled(0, tenant_name), key="k", partition=0, on_delivery=broken)
+    await producer.deliver(topic, cancelled(1, tenant_name), key="k", partition=0)
+    await producer.deliver(topic, cancelled(2, tenant_name), key="k", partition=0)
+    assert "a fault of its owner's" in caplog.text
+
+
 @pytest.mark.integration  # the embedded broker makes the topic
 async def test_a_topic_that_is_not_there_fails_the_delivery(producer: EventProducer, admin: LogAdmin) -> None:
     with pytest.raises(DeliveryFailed, match="no-such-topic"):
