@@ -12,6 +12,7 @@ from eventlog.letters import Letter, Origin, Place, apply, requeued_headers
 from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
+from eventlog.record import Record
 from schemas.errors import ContractError
 from schemas.events import DeadLettered, DeadLetterRequeued
 from schemas.topics import dead_letters_topic
@@ -19,7 +20,7 @@ from schemas.topics import dead_letters_topic
 
 @dataclass(slots=True)
 class LettersFound:
-    """unreadable: records in topics of dead letters that are none, or of another tenant's topic."""
+    """unreadable: records in topics of dead letters that are none, of another tenant's topic, or of no place at all."""
 
     letters: dict[Origin, Letter] = field(default_factory=dict)
     unreadable: int = 0
@@ -39,18 +40,11 @@ class DeadLetterLog:
         with LogReader(self._profile, client_id=self._client_id) as reader:
             starts = {(topic, 0): reader.bounds(topic, 0)[0] for topic in topics}
             for record in reader.read_to_end(starts):
-                try:
-                    event = record.event()
-                except ContractError:
-                    event = None
-                # What a letter says decides where it may be requeued: it must be in its own tenant's topic.
-                if (
-                    isinstance(event, DeadLettered | DeadLetterRequeued)
-                    and dead_letters_topic(Origin.of(event).tenant) == record.topic
-                ):
-                    apply(found.letters, event, Place(record.topic, record.offset))
-                else:
+                event = _letter_in(record)
+                if event is None:
                     found.unreadable += 1
+                else:
+                    apply(found.letters, event, Place(record.topic, record.offset))
         return found
 
     def contents(self, letters: Iterable[Letter]) -> Iterator[tuple[Letter, DeadLettered]]:
@@ -62,9 +56,9 @@ class DeadLetterLog:
                 start = max(min(offsets), reader.bounds(topic, 0)[0])
                 for record in reader.read_to_end({(topic, 0): start}):
                     letter = wanted.get(Place(topic, record.offset))
-                    if letter is not None:
-                        event = record.event()
-                        assert isinstance(event, DeadLettered)
+                    event = None if letter is None else _letter_in(record)
+                    # Anything else stands there only if the topic was deleted and made again meanwhile.
+                    if letter is not None and isinstance(event, DeadLettered) and Origin.of(event) == letter.origin:
                         yield letter, event
                     if record.offset >= max(offsets):
                         break
@@ -116,3 +110,14 @@ class DeadLetterLog:
             # A record that filled its topic's limit has no room for one header more.
             own = list(contents.headers.items())
             return self._producer.write(topic, partition, contents.value, key=contents.key, headers=own)
+
+
+def _letter_in(record: Record) -> DeadLettered | DeadLetterRequeued | None:
+    """What a letter says decides where it may be requeued: it must be in its own tenant's topic."""
+    try:
+        event = record.event()
+        if not isinstance(event, DeadLettered | DeadLetterRequeued):
+            return None
+        return event if dead_letters_topic(Origin.of(event).tenant) == record.topic else None
+    except ContractError:
+        return None

@@ -58,7 +58,7 @@ def send_dead_letter(
         producer.send(
             dead_letters_topic(tenant_of(record.topic) or SYSTEM),
             letter,
-            key=f"{record.topic}/{record.partition}/{record.offset}",
+            key=record.place,
             on_delivery=on_delivery,
             max_bytes=MAX_LETTER_BYTES,
         )

@@ -44,7 +44,8 @@ class Origin(NamedTuple):
 
     @classmethod
     def of(cls, event: DeadLettered | DeadLetterRequeued) -> Self:
-        return cls(event.origin_topic, event.origin_partition, event.origin_offset)
+        """Raises InvalidName for one that no record can have, and no terminal should be shown."""
+        return cls.parse(f"{event.origin_topic}/{event.origin_partition}/{event.origin_offset}")
 
     @property
     def tenant(self) -> str:
@@ -84,7 +85,7 @@ class Letter:
 def apply(letters: dict[Origin, Letter], event: DeadLettered | DeadLetterRequeued, place: Place) -> None:
     """The next event of a topic of dead letters.
 
-    Other bytes at a known origin are another record: of a topic that was deleted and made again.
+    Other bytes at a known origin are another record: of a topic that was deleted and made again. Raises InvalidName.
     """
     origin = Origin.of(event)
     known = letters.get(origin)

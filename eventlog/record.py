@@ -37,6 +37,11 @@ class Record:
     headers: Sequence[tuple[str, bytes]]
     codec: Codec = field(default=SINGLE_OBJECT, compare=False, repr=False)
 
+    @property
+    def place(self) -> str:
+        """`requests.acme/0/12`: topic, partition, offset; what its dead letter goes by."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
     def event(self) -> Event:
         """The event in it. Raises ContractError (UndecodableEvent, UnknownSchema)."""
         return self.codec.decode(self.value)

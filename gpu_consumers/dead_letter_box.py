@@ -60,8 +60,7 @@ class DeadLetterBox:
     ) -> Callable[[DeliveryFailed | None], None]:
         def delivered(failure: DeliveryFailed | None) -> None:
             if failure is not None:
-                where = f"{record.topic}/{record.partition}/{record.offset}"
-                log.error("the dead letter of %s could not be written: %s", where, failure)
+                log.error("the dead letter of %s could not be written: %s", record.place, failure)
             if isinstance(failure, RecordRefused):
                 self._metrics.dead_letter_lost(error.code)
             if failure is None or isinstance(failure, RecordRefused):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 
 from schemas.events import Event
+from streams.sink.rows import payload_of
 
 SHOWN_BYTES = 4096
 _LINE = 16
@@ -52,11 +52,5 @@ def guess(data: bytes) -> tuple[str, list[str]]:
 
 
 def event_lines(event: Event) -> list[str]:
-    """The event as JSON: nested records as objects, bytes in base64, times in microseconds."""
-    return json.dumps(event.__dict__, default=_plain, indent=2).splitlines()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return dict(vars(value))
+    """The event as in `payload` of headrace.events, but in ASCII and a line for each field."""
+    return json.dumps(json.loads(payload_of(event)), indent=2).splitlines()

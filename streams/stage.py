@@ -135,12 +135,11 @@ class Stage:
     async def _dead_letter(self, record: Record, pending: Pending, error: ContractError) -> None:
         self.count("dead_lettered")
         self.metrics.dead_letters.labels(self.name, error.code).inc()
-        where = f"{record.topic}/{record.partition}/{record.offset}"
-        _LOG.warning("%s: dead letter from %s: %s", self.name, where, error)
+        _LOG.warning("%s: dead letter from %s: %s", self.name, record.place, error)
 
         def refused(failure: DeliveryFailed) -> None:
             self.metrics.dead_letters_lost.labels(self.name, error.code).inc()
-            _LOG.error("%s: %s can't even be a dead letter: %s", self.name, where, failure)
+            _LOG.error("%s: %s can't even be a dead letter: %s", self.name, record.place, failure)
 
         await self.outbox.send_dead_letter(
             pending, record, error, consumer=f"streams.{self.name}", now_us=now_us(), refused=refused

@@ -96,5 +96,4 @@ class SinkLetters:
 
     def _lost(self, record: Record, error: ContractError, failure: DeliveryFailed) -> None:
         self._metrics.letter_lost(record.topic, error)
-        where = f"{record.topic}/{record.partition}/{record.offset}"
-        log.error("%s can't be a dead letter, it is in headrace.events only: %s", where, failure)
+        log.error("%s can't be a dead letter, it is in headrace.events only: %s", record.place, failure)

@@ -56,6 +56,19 @@ def test_an_origin_is_written_as_it_is_read() -> None:
     assert (ORIGIN.tenant, Origin("control.tenants", 0, 1).tenant) == ("acme", "_system")
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        replace(LETTER, origin_topic="requests.\x1b[2J.acme"),
+        replace(LETTER, origin_partition=-1),
+        replace(REQUEUED, origin_offset=-1),
+    ],
+)
+def test_an_event_can_not_bring_an_origin_that_no_record_has(event: DeadLettered | DeadLetterRequeued) -> None:
+    with pytest.raises(InvalidName):
+        Origin.of(event)
+
+
 @pytest.mark.parametrize("text", ["", "requests.acme", "requests.acme/0", "requests.acme/x/1", "a/0/-1", "a b/0/1"])
 def test_what_is_no_origin_is_refused(text: str) -> None:
     with pytest.raises(InvalidName, match="names no dead letter"):
