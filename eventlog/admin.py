@@ -5,7 +5,7 @@ Topics are made here, when a tenant or a deployment is registered, and never on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -27,6 +27,7 @@ from schemas.events import (
     ModelRegistered,
     Route,
     RouteTableChanged,
+    SchemaPublished,
     SchemaRegistered,
     TenantRegistered,
 )
@@ -119,10 +120,13 @@ class LogAdmin:
             raise AdapterRefused(f"the adapter {event.adapter!r} can't be registered: {reason}")
         self._write(CONTROL_ADAPTERS, event, event.adapter)
 
+    def publish_schemas(self, events: Iterable[SchemaPublished]) -> None:
+        """From now on every part, of an older release too, reads events of these schemas."""
+        self._write_all(CONTROL_SCHEMAS, [(f"{event.subject}/{event.fingerprint}", event) for event in events])
+
     def register_schemas(self, events: Iterable[SchemaRegistered]) -> None:
         """From now on every part knows these ids."""
-        for event in events:
-            self._write(CONTROL_SCHEMAS, event, f"{event.subject}/{event.schema_id}")
+        self._write_all(CONTROL_SCHEMAS, [(f"{event.subject}/{event.schema_id}", event) for event in events])
 
     def set_routes(self, routes: tuple[Route, ...], registry: Registry, *, now_us: int, reason: str) -> None:
         """Replace the whole route table."""
@@ -173,14 +177,18 @@ class LogAdmin:
         )
 
     def _write(self, kind: TopicKind, event: ControlEvent, key: str) -> None:
+        self._write_all(kind, [(key, event)])
+
+    def _write_all(self, kind: TopicKind, events: Sequence[tuple[str, ControlEvent]]) -> None:
         failures: list[DeliveryFailed] = []
-        self._producer.send(
-            kind.name,
-            event,
-            key=key,
-            partition=0,
-            on_delivery=lambda failure: failures.append(failure) if failure else None,
-        )
+        for key, event in events:
+            self._producer.send(
+                kind.name,
+                event,
+                key=key,
+                partition=0,
+                on_delivery=lambda failure: failures.append(failure) if failure else None,
+            )
         if self._producer.flush(30.0):
             raise LogUnreachable(f"{kind.name} was not acknowledged within 30 s")
         if failures:

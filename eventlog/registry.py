@@ -17,6 +17,7 @@ from schemas.events import (
     ModelRegistered,
     Route,
     RouteTableChanged,
+    SchemaPublished,
     SchemaRegistered,
     TenantRegistered,
 )
@@ -27,7 +28,7 @@ class Registry:
     """What is known of tenants and models at one moment.
 
     tenants by name; keys by key id; models and adapters by pinned version (`name@version`); routes by alias;
-    schemas by their id in the schema registry.
+    schemas by their id in the schema registry; published: fingerprints of schemas that the log holds.
     """
 
     tenants: Mapping[str, TenantRegistered] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Registry:
     routes: Mapping[str, Route] = field(default_factory=dict)
     routes_revision: int = 0
     schemas: Mapping[int, SchemaRegistered] = field(default_factory=dict)
+    published: frozenset[str] = frozenset()
 
     def apply(self, event: ControlEvent) -> Registry:
         """The registry after this event; an older route table than the one at hand changes nothing."""
@@ -51,6 +53,8 @@ class Registry:
                 return replace(self, models={**self.models, event.model_version: event})
             case AdapterRegistered():
                 return replace(self, adapters={**self.adapters, event.adapter: event})
+            case SchemaPublished():
+                return replace(self, published=self.published | {event.fingerprint})
             case SchemaRegistered():
                 return replace(self, schemas={**self.schemas, event.schema_id: event})
             case RouteTableChanged():

@@ -14,7 +14,7 @@ from eventlog.registry import Registry
 from schemas.catalog import parsed_schema
 from schemas.codec import Codec
 from schemas.errors import ContractError
-from schemas.events import ControlEvent, SchemaRegistered
+from schemas.events import ControlEvent, SchemaPublished, SchemaRegistered
 from schemas.topics import CONTROL_KINDS, CONTROL_SCHEMAS
 
 _SCHEMAS: Position = (CONTROL_SCHEMAS.name, 0)
@@ -117,7 +117,7 @@ class RegistryReader:
             except ContractError as error:
                 self._unreadable(error)
                 continue
-            if isinstance(event, SchemaRegistered):
+            if isinstance(event, SchemaPublished | SchemaRegistered):
                 _teach(self._profile.codec, event)
             if isinstance(event, ControlEvent):
                 registry = registry.apply(event)
@@ -128,8 +128,10 @@ class RegistryReader:
                     listener(registry)
 
 
-def _teach(codec: Codec, event: SchemaRegistered) -> None:
+def _teach(codec: Codec, event: SchemaPublished | SchemaRegistered) -> None:
     """A schema that no event here can be read with, a newer release's new event, is passed over; so are its events."""
     with suppress(ContractError):
-        if not codec.learn_ours(event.schema_id, event.fingerprint) and event.avro:
+        if isinstance(event, SchemaPublished):
+            codec.learn_published(parsed_schema(event.avro))
+        elif not codec.learn_ours(event.schema_id, event.fingerprint) and event.avro:
             codec.learn(event.schema_id, parsed_schema(event.avro))

@@ -185,14 +185,6 @@ class SchemaIdsMissing(InfraError):
         )
 
 
-class NoSchemaRegistry(InfraError):
-    code = "no_schema_registry"
-    exit_code = 2
-
-    def __init__(self) -> None:
-        super().__init__("No schema registry is known: set HEADRACE_SCHEMA_REGISTRY_URL to one with Confluent's API.")
-
-
 class GatewayUnreachable(InfraError):
     code = "gateway_unreachable"
 

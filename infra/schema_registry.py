@@ -17,7 +17,7 @@ from eventlog.registry import Registry
 from eventlog.schema_registry_address import RegistryAddress
 from schemas.catalog import AvroSchema, avro_fingerprint
 from schemas.codec import SCHEMAS, Codec, full_name
-from schemas.events import SchemaRegistered
+from schemas.events import SchemaPublished, SchemaRegistered
 from schemas.releases import Contract, packaged_contract, parsed
 
 if TYPE_CHECKING:
@@ -47,6 +47,23 @@ def subject_schemas(contract: Contract) -> list[SubjectSchema]:
             if one not in found:
                 found.append(one)
     return found
+
+
+def publish_schemas(admin: LogAdmin, registry: Registry, *, now_us: int) -> list[SchemaPublished]:
+    """Every schema of this release that the log does not hold yet, written there; again is as good as once.
+
+    To be done before a part of this release starts: parts of older ones learn from it to read what the new one writes,
+    so that parts can be brought up to date one by one, in any order. No schema registry is needed for it.
+    """
+    new = [
+        SchemaPublished(
+            subject=full_name(event_type), at_us=now_us, fingerprint=schema.fingerprint, avro=_text(schema.avro)
+        )
+        for event_type, schema in SCHEMAS.items()
+        if schema.fingerprint not in registry.published
+    ]
+    admin.publish_schemas(new)
+    return new
 
 
 def needs_registration(registry: Registry) -> bool:
@@ -84,8 +101,12 @@ def _given(registrar: SchemaRegistrar, one: SubjectSchema, now_us: int) -> Schem
         schema_id=place.schema_id,
         version=place.version,
         fingerprint=avro_fingerprint(one.avro),
-        avro=json.dumps(one.avro, separators=(",", ":")),
+        avro=_text(one.avro),
     )
+
+
+def _text(avro: AvroSchema) -> str:
+    return json.dumps(avro, separators=(",", ":"))
 
 
 def _check_ids(address: RegistryAddress, registry: Registry, given: Iterable[SchemaRegistered]) -> None:

@@ -11,7 +11,7 @@ from eventlog.registry import Registry
 from eventlog.registry_reader import RegistryReader
 from eventlog.schema_registry_address import RegistryAddress
 from infra.credentials import Credentials
-from infra.schema_registry import needs_registration, register_schemas
+from infra.schema_registry import needs_registration, publish_schemas, register_schemas
 from schemas.events import ApiKeyIssued, ControlEvent, ModelRegistered, Route, RouteTarget, TenantRegistered
 from schemas.names import split_model_version
 from schemas.topics import Topics
@@ -42,6 +42,7 @@ def seed_log(
     with LogAdmin(profile, topics) as admin:
         admin.create_shared_topics()
         registry = read_registry(profile, "headrace-seed")
+        publish_schemas(admin, registry, now_us=now_us)
         if schema_registry is not None and needs_registration(registry):
             register_schemas(schema_registry, admin, registry, profile.codec, now_us=now_us)
         for model in models:

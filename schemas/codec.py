@@ -28,7 +28,7 @@ from .catalog import (
     single_object_header,
 )
 from .errors import ContractError, UndecodableEvent, UnencodableEvent, UnknownSchema, UnusableSchema
-from .events import EVENT_TYPES, Event, SchemaRegistered
+from .events import EVENT_TYPES, Event, SchemaPublished, SchemaRegistered
 from .plain_schema import without_logical_types
 from .reading import Read, Reader, reader_for
 from .writing import Write, record_writer
@@ -70,7 +70,7 @@ class Codec:
     """Writes one framing, reads both. Several threads may use one; what it learns is there for all.
 
     framing: what is written. In Confluent framing an event can be written once its schema id is known (`learn_ours`);
-        SchemaRegistered, from which readers learn the ids, is always in single-object encoding.
+        SchemaPublished and SchemaRegistered, from which readers learn, are always in single-object encoding.
     lookup: asked for a schema id that comes up in a header and is not known; once, if it knows the schema. It alone
         decides how long a thread waits for it: threads that meet known ids go on meanwhile. None: nobody is asked.
     """
@@ -83,7 +83,7 @@ class Codec:
         self._headers = {
             event_type: schema.header
             for event_type, schema in SCHEMAS.items()
-            if framing == "single-object" or event_type is SchemaRegistered
+            if framing == "single-object" or event_type in _ALWAYS_SINGLE_OBJECT
         }
 
     def encode(self, event: Event) -> bytes:
@@ -127,6 +127,26 @@ class Codec:
             raise
         self._readers[header] = reader.behind(CONFLUENT_HEADER_BYTES)
 
+    def learn_published(self, avro: AvroSchema) -> None:
+        """From now on this schema is known by its fingerprint. Nothing new for one of ours, or of a release.
+
+        Raises UnknownEventType and UnusableSchema; decoding such an event raises the same.
+        """
+        reader: Reader | None = None
+        problem: ContractError | None = None
+        try:
+            reader = reader_for(avro, _OURS, foreign=True)
+        except UnknownSchema as error:
+            problem = error
+        header = single_object_header(avro)
+        if header in self._readers:
+            return
+        if reader is not None:
+            self._readers[header] = reader.behind(HEADER_BYTES)
+        elif problem is not None:
+            self._foreign[header] = problem
+            raise problem
+
     def learn_ours(self, schema_id: int, fingerprint: str) -> bool:
         """The same for a schema of ours or of a release, known by its fingerprint; False for any other.
 
@@ -138,7 +158,7 @@ class Codec:
             return False
         self._readers[confluent_header(schema_id)] = known.behind(CONFLUENT_HEADER_BYTES)
         is_current = fingerprint == SCHEMAS[known.event_type].fingerprint
-        if self.framing == "confluent" and is_current and known.event_type is not SchemaRegistered:
+        if self.framing == "confluent" and is_current and known.event_type not in _ALWAYS_SINGLE_OBJECT:
             self._headers[known.event_type] = confluent_header(schema_id)
         return True
 
@@ -152,6 +172,8 @@ class Codec:
             header = data[:CONFLUENT_HEADER_BYTES]
             return self._readers.get(header) or self._look_up(header, schema_id)
         if data.startswith(MARKER) and len(data) >= HEADER_BYTES:
+            if (error := self._foreign.get(data[:HEADER_BYTES])) is not None:
+                raise error.with_traceback(None)
             fingerprint = data[2:HEADER_BYTES].hex()
             raise UnknownSchema(
                 f"no known event has the schema fingerprint {fingerprint}", fingerprint=fingerprint
@@ -216,6 +238,7 @@ def _released_readers() -> dict[str, Reader]:
     return {avro_fingerprint(avro): reader_for(avro, _OURS, foreign=False) for avro in avros}
 
 
+_ALWAYS_SINGLE_OBJECT = (SchemaPublished, SchemaRegistered)
 SCHEMAS: Mapping[type[Event], EventSchema] = {event_type: _load(event_type) for event_type in EVENT_TYPES}
 _OURS: Mapping[type[Event], Any] = {event_type: schema.parsed for event_type, schema in SCHEMAS.items()}
 _READER_BY_FINGERPRINT: Mapping[str, Reader] = _released_readers()

@@ -89,6 +89,16 @@ class AdapterRegistered:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SchemaPublished:
+    """A release brought this schema of an event; from now on its fingerprint may stand before one."""
+
+    subject: str
+    at_us: int
+    fingerprint: str
+    avro: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SchemaRegistered:
     """The schema registry has a schema under this id; from now on it may stand before an event."""
 

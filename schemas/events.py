@@ -15,6 +15,7 @@ from .control_events import (
     Route,
     RouteTableChanged,
     RouteTarget,
+    SchemaPublished,
     SchemaRegistered,
     TenantRegistered,
 )
@@ -64,6 +65,7 @@ ControlEvent = (
     | ModelRegistered
     | AdapterRegistered
     | RouteTableChanged
+    | SchemaPublished
     | SchemaRegistered
 )
 TelemetryEvent = WorkerReported | ThroughputMeasured | GatewayReported
@@ -90,6 +92,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ModelRegistered,
     AdapterRegistered,
     RouteTableChanged,
+    SchemaPublished,
     SchemaRegistered,
     WorkerReported,
     ThroughputMeasured,
@@ -126,6 +129,7 @@ __all__ = [
     "Route",
     "RouteTableChanged",
     "RouteTarget",
+    "SchemaPublished",
     "SchemaRegistered",
     "TelemetryEvent",
     "TenantRegistered",

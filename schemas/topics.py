@@ -83,7 +83,13 @@ CONTROL_ROUTES = TopicKind(
     "control.routes", (), '"routes"', "command line, admin API", None, "one", (e.RouteTableChanged,)
 )
 CONTROL_SCHEMAS = TopicKind(
-    "control.schemas", (), "subject/schema_id", "command line (deploy)", None, "one", (e.SchemaRegistered,)
+    "control.schemas",
+    (),
+    "subject/fingerprint, or subject/schema_id",
+    "command line (deploy)",
+    None,
+    "one",
+    (e.SchemaPublished, e.SchemaRegistered),
 )
 TELEMETRY = TopicKind(
     "telemetry", (), "worker or gateway", "GPU consumers, gateway", DAY_MS, "one",

@@ -7,21 +7,33 @@ import click
 from eventlog.clock import now_us
 from infra.cli.context import registry_access, settings_with_warnings
 from infra.cli.tables import show_table
-from infra.errors import NoSchemaRegistry
-from infra.schema_registry import register_schemas
+from infra.schema_registry import publish_schemas, register_schemas
 from infra.wiring import schema_registry_of
 
 
 @click.command("register")
 def register() -> None:
-    """Make every schema known to the schema registry, and its ids to all parts. Again is as good as once."""
+    """Make this release's schemas known to all parts, and to the schema registry if there is one.
+
+    To be done before a part of the release starts: parts of older ones read what it writes from then on. Again is as
+    good as once.
+    """
     address = schema_registry_of(settings_with_warnings())
-    if address is None:
-        raise NoSchemaRegistry
     with registry_access() as access:
-        new = register_schemas(address, access.admin, access.registry, access.profile.codec, now_us=now_us())
+        published = publish_schemas(access.admin, access.registry, now_us=now_us())
+        registered = []
+        if address is not None:
+            registered = register_schemas(
+                address, access.admin, access.registry, access.profile.codec, now_us=now_us()
+            )  # fmt: skip
     show_table(
-        ("subject", "version", "schema id"),
-        [(event.subject, event.version, event.schema_id) for event in new],
-        f"Every schema of {address.url} has its id in the log already.",
+        ("subject", "fingerprint"),
+        [(event.subject, event.fingerprint) for event in published],
+        "Every schema of this release is in the log already.",
     )
+    if address is not None:
+        show_table(
+            ("subject", "version", "schema id"),
+            [(event.subject, event.version, event.schema_id) for event in registered],
+            f"Every schema of {address.url} has its id in the log already.",
+        )

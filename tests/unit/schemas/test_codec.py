@@ -7,8 +7,8 @@ from io import BytesIO
 import fastavro
 import pytest
 
-from schemas.codec import SCHEMAS, decode, encode, published_schema, single_object_header
-from schemas.errors import UndecodableEvent, UnencodableEvent, UnknownSchema
+from schemas.codec import SCHEMAS, Codec, decode, encode, published_schema, single_object_header
+from schemas.errors import UndecodableEvent, UnencodableEvent, UnknownEventType, UnknownSchema
 from schemas.events import Message, RequestCancelled, RequestSubmitted, Route, RouteTableChanged, RouteTarget
 
 CANCELLED = RequestCancelled(request_id="r", tenant="acme", at_us=1_700_000_000_000_000, reason="client")
@@ -95,3 +95,33 @@ def test_a_field_that_does_not_fit_is_unencodable() -> None:
 def test_text_with_a_lone_surrogate_is_unencodable() -> None:
     with pytest.raises(UnencodableEvent):
         encode(RequestCancelled(request_id="r", tenant="acme", at_us=1, reason="\ud800"))
+
+
+def test_a_published_schema_is_read_by_its_fingerprint_from_then_on() -> None:
+    avro = dict(published_schema(RequestCancelled))
+    newer = {**avro, "fields": [*avro["fields"], {"name": "mood", "type": "string", "default": "calm"}]}
+    body = BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(newer), {**vars(CANCELLED), "mood": "new"})
+    data = single_object_header(newer) + body.getvalue()
+    codec = Codec()
+    with pytest.raises(UnknownSchema):
+        codec.decode(data)
+    codec.learn_published(newer)
+    assert codec.decode(data) == CANCELLED
+    assert codec.encode(CANCELLED) == encode(CANCELLED), "what is written stays as it was"
+    with pytest.raises(UnknownSchema):
+        decode(data)
+
+
+def test_a_published_schema_of_an_event_that_is_not_known_here_says_which_it_is() -> None:
+    codec, paused = Codec(), {"type": "record", "name": "headrace.v1.RequestPaused", "fields": []}
+    with pytest.raises(UnknownEventType, match=r"headrace\.v1\.RequestPaused"):
+        codec.learn_published(paused)
+    with pytest.raises(UnknownEventType, match=r"headrace\.v1\.RequestPaused"):
+        codec.decode(single_object_header(paused))
+
+
+def test_a_schema_of_ours_that_is_published_changes_nothing() -> None:
+    codec = Codec()
+    codec.learn_published(published_schema(RequestCancelled))
+    assert codec.decode(encode(CANCELLED)) == CANCELLED

@@ -1,16 +1,19 @@
-"""`headrace schemas register` without what it needs. With it: tests/contract/test_schema_registry.py."""
+"""`headrace schemas register` where nothing runs. With a log and a registry: tests/contract/test_schema_registry.py."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from infra.cli import run
 
 
-def test_without_a_schema_registry_the_command_says_which_setting_names_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_where_nothing_runs_the_command_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("HEADRACE_SCHEMA_REGISTRY_URL", raising=False)
+    monkeypatch.setenv("HEADRACE_DATA_DIR", str(tmp_path))
+    monkeypatch.delenv("HEADRACE_KAFKA_BOOTSTRAP_SERVERS", raising=False)
 
-    assert run(["schemas", "register"]) == 2
-    assert "HEADRACE_SCHEMA_REGISTRY_URL" in capsys.readouterr().err
+    assert run(["schemas", "register"]) != 0
+    assert "headrace up" in capsys.readouterr().err
