@@ -26,6 +26,8 @@ from streams.sink.store import Store
 
 log = logging.getLogger("headrace.sink")
 
+_LETTERS_CLOSE_S = 0.5  # those of a batch that is committed are acknowledged; what else there is, is written again
+
 
 async def run(settings: SinkSettings, *, stop: asyncio.Event, ready: Callable[[], None]) -> None:
     """Run until `stop`; what was read is in ClickHouse and committed when it returns, if ClickHouse takes it.
@@ -71,10 +73,12 @@ async def _consume(
     def work() -> None:
         with LogAdmin(settings.profile, Topics()) as admin:
             cluster_id = admin.cluster_id()
-        with EventProducer(settings.profile, client_id="headrace-sink") as producer:
-            letters = SinkLetters(producer, metrics)
-            joined = partial(loop.call_soon_threadsafe, ready)
+        producer = EventProducer(settings.profile, client_id="headrace-sink")
+        letters, joined = SinkLetters(producer, metrics), partial(loop.call_soon_threadsafe, ready)
+        try:
             SinkConsumer(settings, store, letters, metrics, cluster_id, halt, joined).run()
+        finally:
+            producer.close(_LETTERS_CLOSE_S)
 
     working = asyncio.create_task(asyncio.to_thread(work))
     stopping = asyncio.create_task(stop.wait())

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
 from eventlog.admin import LogAdmin
@@ -24,6 +25,7 @@ from infra.clickhouse.access import HttpAccess, records
 from infra.clickhouse.errors import ClickHouseFault
 from infra.clickhouse.interface import HttpInterface
 from infra.clickhouse.schema import load_migrations
+from infra.runtime.ports import free_port
 from schemas.codec import encode
 from schemas.events import TenantRegistered
 from schemas.ids import response_id_of
@@ -200,7 +202,7 @@ def test_a_request_is_found_by_its_id_and_a_tenant_registered_later_is_noticed(
     ports: list[int] = []
     settings = SinkSettings(
         profile, EmbeddedClickHouse(tmp_path), load_migrations(), group=f"sink-{tenant_name}", batch_seconds=0.05,
-        read_interface=HttpInterface(port=0, listening=ports.append),
+        read_interface=HttpInterface(port=0, listening=ports.append), metrics_port=free_port(),
     )  # fmt: skip
     story = Story(tenant=tenant_name)
     with sink_here(settings), HttpAccess.at(f"http://127.0.0.1:{ports[0]}") as access:
@@ -219,6 +221,10 @@ def test_a_request_is_found_by_its_id_and_a_tenant_registered_later_is_noticed(
         assert eventually(lambda: records(access, bad, {"tenant": tenant_name}), "the garbage is kept") == [
             {"topic": work_topic(DEPLOYMENT, tenant_name), "payload": "garbage", "decode_error": "undecodable"}
         ]
+        told = httpx.get(f"http://127.0.0.1:{settings.metrics_port}/metrics").text
+        assert 'headrace_sink_unreadable_total{reason="undecodable",topic="work"} 1.0' in told
+        assert 'headrace_sink_dead_letters_total{reason="undecodable",topic="work"}' not in told
+        assert 'headrace_sink_rows_total{table="token_events"}' in told
 
 
 async def test_a_server_that_is_down_stops_nobody_and_the_sink_stops_at_once_when_asked(
