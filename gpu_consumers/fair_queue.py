@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from gpu_consumers.sequence import Sequence
 from gpu_consumers.tenant_order import Key, TenantOrder
-from gpu_consumers.waiting_queue import CanFinish, Turn
+from gpu_consumers.waiting_queue import NO_PRECEDENCE, CanFinish, Precedence, Turn
 
 PATIENCE_US: Final = 10_000_000
 _HOPELESS: Final = 1 << 40  # the rank below all classes
@@ -101,7 +101,7 @@ class FairQueue:
         """What was taken has lost its slot: it goes before all others of its tenant and class, in order of arrival."""
         self._put(sequence, turn.arrival, fresh=False)
 
-    def next(self, now_us: int, can_finish: CanFinish) -> Turn | None:
+    def next(self, now_us: int, can_finish: CanFinish, precedence: Precedence = NO_PRECEDENCE) -> Turn | None:
         """Whose turn it is; None if nobody waits."""
         self._since.update((tenant, now_us) for tenant in self._anew if tenant in self._since)
         self._anew.clear()
@@ -109,7 +109,8 @@ class FairQueue:
             place = self._queues[tenant][0]
             if not self._became_hopeless(place, can_finish):
                 starving = self._starving(now_us, place.rank, can_finish)
-                return _turn(place if starving is None else starving, place.rank)
+                chosen = starving or self._in_favour(place, can_finish, precedence)
+                return Turn(chosen.sequence, place.rank, chosen.arrival, resumed=not chosen.fresh)
         return None
 
     def take(self, turn: Turn) -> None:
@@ -202,6 +203,20 @@ class FairQueue:
             self._since.move_to_end(tenant)
         return None
 
+    def _in_favour(self, place: _Place, can_finish: CanFinish, precedence: Precedence) -> _Place:
+        """Who goes instead of the tenant that was served least."""
+        if not precedence.passed_over(place.sequence.tenant):
+            return place
+        while (tenant := self._turns.first_but(precedence.passed_over)) is not None:
+            other = self._queues[tenant][0]
+            if self._became_hopeless(other, can_finish):
+                continue
+            ahead = self.served(tenant) - self.served(place.sequence.tenant)
+            if other.rank == place.rank and ahead * self.weight(tenant) <= precedence.tolerance:
+                return other
+            break
+        return place
+
     def _turn_key(self, tenant: str) -> Key:
         return self._queues[tenant][0].rank, self.served(tenant)
 
@@ -215,8 +230,3 @@ class FairQueue:
         """The tenant begins to wait: what it did not use while it was away is gone (algorithm 2 of the paper)."""
         lowest = self._levels.first() or self._last_to_leave
         self._served[tenant] = max(self.served(tenant), 0.0 if lowest is None else self.served(lowest))
-
-
-def _turn(place: _Place, rank: int) -> Turn:
-    """rank: of the class in which it is served."""
-    return Turn(place.sequence, rank, place.arrival, resumed=not place.fresh)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from gpu_consumers.deadlines import Deadlines
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.fair_queue import DEFAULT_COSTS, FairQueue, TokenCosts
+from gpu_consumers.forecast import Forecast
 from gpu_consumers.plan import Decode, PrefillChunk, StepPlan, StepResult
 from gpu_consumers.preemption import choose_victim
 from gpu_consumers.prefill import share_out
@@ -30,10 +31,13 @@ from gpu_consumers.running import Running
 from gpu_consumers.sequence import Sequence
 from gpu_consumers.slot_shares import SlotShares
 from gpu_consumers.step_costs import StepCosts
-from gpu_consumers.waiting_queue import Turn, WaitingQueue
+from gpu_consumers.waiting_queue import Precedence, Turn, WaitingQueue
 
 _BITES_OF_A_STEP = 8
 """A bite is this part of a step's tokens while nothing is known of what steps cost."""
+
+_MOST_BITES_SKIPPED = 3
+"""In a row, for prefills of those that have less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,7 @@ class Scheduler:
         shares_slots: bool = True,
     ) -> None:
         """cached_tokens: `Engine.cached_tokens`, asked for each sequence that gets a slot.
-        step_costs: what steps were measured to take. Without them every deadline counts as feasible and none as
-            urgent.
+        step_costs: what steps were measured to take. Without them every deadline counts as feasible.
         queue: who is next; None: the fair queue, with these token costs.
         shares_slots: whether sequences are preempted and floods prefill in bites. Only baselines do without.
 
@@ -88,7 +91,8 @@ class Scheduler:
             raise ValueError(f"max_step_tokens is {info.max_step_tokens}: at least one for each of {info.slots} slots")
         self._info = info
         self._cached_tokens = cached_tokens
-        self._step_costs = step_costs
+        self._forecast = Forecast(step_costs)
+        self._costs = costs
         self._waiting: WaitingQueue = FairQueue(costs) if queue is None else queue
         self._shares = SlotShares(info.slots, self._waiting.weight)
         self._shares_slots = shares_slots
@@ -97,6 +101,7 @@ class Scheduler:
         self._by_slot: dict[int, Running] = {}
         self._free_slots = list(range(info.slots - 1, -1, -1))
         self._released: list[int] = []  # free, and the engine does not know yet
+        self._bites_skipped = 0  # newest steps in which those above their share did not prefill
         self._due: list[Running] = []  # owe a token for the step that is out
 
     @property
@@ -128,7 +133,7 @@ class Scheduler:
 
     def set_step_costs(self, costs: StepCosts) -> None:
         """What steps were measured to take, from now on."""
-        self._step_costs = costs
+        self._forecast.costs = costs
 
     def add(self, sequence: Sequence) -> None:
         """It waits from now on. Raises ValueError for an empty prefix, and for a request that is here already."""
@@ -155,6 +160,7 @@ class Scheduler:
         for request_id in expired:
             self.remove(request_id)
         self._shares.look(now_us, self._waiting.is_waiting)
+        self._forecast.look(now_us, len(self._running))
         preempted: list[str] = []
         admitted = self._give_slots(now_us, preempted)
         decodes = self._plan_decodes()
@@ -165,6 +171,8 @@ class Scheduler:
             decodes=decodes,
         )
         self._released.clear()
+        if plan.decodes or plan.prefills:
+            self._forecast.begins(now_us)
         cached = {running.sequence.request_id: running.cached_tokens for running in admitted}
         again = {running.sequence.request_id for running in admitted if running.turn.resumed}
         return Step(
@@ -214,19 +222,25 @@ class Scheduler:
     def _give_slots(self, now_us: int, preempted: list[str]) -> list[Running]:
         """Admit as many as this step can begin to prefill, in a free slot or in the place of another."""
         admitted: list[Running] = []
-
-        def can_finish(sequence: Sequence) -> bool:
-            return self._step_costs is None or self._step_costs.can_finish(sequence, now_us, len(self._running))
-
-        while (turn := self._waiting.next(now_us, can_finish)) is not None and self._has_tokens_for(turn):
+        precedence = Precedence(self._is_above, self._tolerance())
+        while (
+            turn := self._waiting.next(now_us, self._forecast.can_finish, precedence)
+        ) is not None and self._has_tokens_for(turn):
             if not self._free_slots:
-                victim = self._victim(turn, admitted, now_us)
+                victim = self._victim(turn, admitted, precedence.tolerance)
                 if victim is None:
                     break
                 self._preempt(victim)
                 preempted.append(victim.sequence.request_id)
             admitted.append(self._admit(turn))
         return admitted
+
+    def _tolerance(self) -> float:
+        """How much more service than the least served a tenant may have had, and still go before one that is above
+        its share: what a step prefills, but no more than half of what the batch may be worth, so that the bound of the
+        paper, in which the tokens of the batch stand, is not touched."""
+        in_batch = sum(running.computed_tokens for running in self._running.values())
+        return min(self._costs.input * self._info.max_step_tokens, self._costs.output * in_batch / 2)
 
     def _has_tokens_for(self, turn: Turn) -> bool:
         """Whether those that prefill before it leave it a token of this step."""
@@ -243,14 +257,12 @@ class Scheduler:
         )
         return before < budget_tokens
 
-    def _victim(self, turn: Turn, admitted: list[Running], now_us: int) -> Running | None:
+    def _victim(self, turn: Turn, admitted: list[Running], tolerance: float) -> Running | None:
         """Who got a slot in this very step keeps it."""
         if not self._shares_slots:
             return None
-        costs = self._step_costs
-        is_urgent = costs is not None and costs.is_urgent(turn.sequence, now_us, len(self._running))
         candidates = [running for running in self._running.values() if running not in admitted]
-        return choose_victim(turn, candidates, self._shares, self._waiting.served, is_urgent=is_urgent)
+        return choose_victim(turn, candidates, self._shares, self._waiting.served, tolerance)
 
     def _preempt(self, running: Running) -> None:
         self._vacate(running)
@@ -286,7 +298,12 @@ class Scheduler:
     def _plan_prefills(self, budget_tokens: int, decodes: int) -> tuple[PrefillChunk, ...]:
         prefilling = [running for running in self._running.values() if running.remaining_tokens]
         above = {running.tenant for running in prefilling if self._is_above(running.tenant)}
-        parts = share_out(prefilling, budget_tokens, above, self._bite_tokens(decodes))
+        bite_tokens = self._bite_tokens(decodes)
+        gives_way = any(running.tenant not in above for running in prefilling)
+        if above and gives_way and self._bites_skipped < _MOST_BITES_SKIPPED:
+            bite_tokens = 0
+        self._bites_skipped = 0 if bite_tokens else self._bites_skipped + 1
+        parts = share_out(prefilling, budget_tokens, above, bite_tokens)
         return tuple(self._plan_prefill(running, tokens) for running, tokens in parts)
 
     def _plan_prefill(self, running: Running, tokens: int) -> PrefillChunk:
@@ -302,6 +319,6 @@ class Scheduler:
         return self._shares_slots and self._shares.is_above(tenant)
 
     def _bite_tokens(self, decodes: int) -> int:
-        if self._step_costs is None:
+        if self._forecast.costs is None:
             return max(1, self._info.max_step_tokens // _BITES_OF_A_STEP)
-        return self._step_costs.bite_tokens(decodes)
+        return self._forecast.costs.bite_tokens(decodes)

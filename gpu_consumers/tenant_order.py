@@ -50,3 +50,12 @@ class TenantOrder:
             self._newest[tenant] = current
             heapreplace(self._heap, (current, tenant))
         return None
+
+    def first_but(self, passed_over: Callable[[str], bool]) -> str | None:
+        """The same among those that are not passed over; meant for few of them."""
+        aside = []
+        while (tenant := self.first()) is not None and passed_over(tenant):
+            aside.append(heappop(self._heap))
+        for entry in aside:
+            heappush(self._heap, entry)
+        return tenant

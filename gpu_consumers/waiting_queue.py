@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gpu_consumers.sequence import Sequence
 
 CanFinish = Callable[[Sequence], bool]
 """Whether its deadline can still be met, if it gets a slot now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """Tenants that have much may be passed over, in favour of one that was served a little more, but has little.
+
+    passed_over: whether a tenant has so much. It is true of few.
+    tolerance: how much more, in service of a tenant of weight 1.
+    """
+
+    passed_over: Callable[[str], bool] = lambda tenant: False
+    tolerance: float = 0.0
+
+
+NO_PRECEDENCE: Final = Precedence()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +70,7 @@ class WaitingQueue(Protocol):
         """What `take` took out has lost its slot: `sequence` is what is left of it, and goes before its tenant's."""
         ...
 
-    def next(self, now_us: int, can_finish: CanFinish) -> Turn | None:
+    def next(self, now_us: int, can_finish: CanFinish, precedence: Precedence = NO_PRECEDENCE) -> Turn | None:
         """Whose turn it is; None if nobody waits."""
         ...
 
