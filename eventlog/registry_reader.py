@@ -132,6 +132,6 @@ def _teach(codec: Codec, event: SchemaPublished | SchemaRegistered) -> None:
     """A schema that no event here can be read with, a newer release's new event, is passed over; so are its events."""
     with suppress(ContractError):
         if isinstance(event, SchemaPublished):
-            codec.learn_published(parsed_schema(event.avro))
+            codec.learn_published(event.fingerprint, parsed_schema(event.avro))
         elif not codec.learn_ours(event.schema_id, event.fingerprint) and event.avro:
             codec.learn(event.schema_id, parsed_schema(event.avro))

@@ -27,9 +27,16 @@ from .catalog import (
     released_schemas,
     single_object_header,
 )
-from .errors import ContractError, UndecodableEvent, UnencodableEvent, UnknownSchema, UnusableSchema
+from .errors import (
+    ContractError,
+    UndecodableEvent,
+    UnencodableEvent,
+    UnknownEventType,
+    UnknownSchema,
+    UnusableSchema,
+)
 from .events import EVENT_TYPES, Event, SchemaPublished, SchemaRegistered
-from .plain_schema import without_logical_types
+from .plain_schema import plain_writer_schema, without_logical_types
 from .reading import Read, Reader, reader_for
 from .writing import Write, record_writer
 
@@ -127,25 +134,23 @@ class Codec:
             raise
         self._readers[header] = reader.behind(CONFLUENT_HEADER_BYTES)
 
-    def learn_published(self, avro: AvroSchema) -> None:
-        """From now on this schema is known by its fingerprint. Nothing new for one of ours, or of a release.
+    def learn_published(self, fingerprint: str, avro: AvroSchema) -> None:
+        """From now on this schema is known by its fingerprint.
 
-        Raises UnknownEventType and UnusableSchema; decoding such an event raises the same.
+        fingerprint: as its publisher says; of one of ours, or of a release, there is nothing to learn.
+
+        Raises UnknownEventType, which decoding such an event raises too, and UnusableSchema.
         """
-        reader: Reader | None = None
-        problem: ContractError | None = None
+        if fingerprint in _READER_BY_FINGERPRINT:
+            return
         try:
             reader = reader_for(avro, _OURS, foreign=True)
-        except UnknownSchema as error:
-            problem = error
-        header = single_object_header(avro)
-        if header in self._readers:
-            return
-        if reader is not None:
-            self._readers[header] = reader.behind(HEADER_BYTES)
-        elif problem is not None:
-            self._foreign[header] = problem
-            raise problem
+        except UnknownEventType as error:
+            header = _header_of_foreign(avro)
+            error.fingerprint = header[2:].hex()  # for the dead letters of such events
+            self._foreign[header] = error
+            raise
+        self._readers.setdefault(_header_of_foreign(avro), reader.behind(HEADER_BYTES))
 
     def learn_ours(self, schema_id: int, fingerprint: str) -> bool:
         """The same for a schema of ours or of a release, known by its fingerprint; False for any other.
@@ -205,6 +210,16 @@ def schema_id_in(data: bytes) -> int | None:
         return None
     schema_id = int.from_bytes(data[1:CONFLUENT_HEADER_BYTES], "big")
     return schema_id if schema_id < _SCHEMA_IDS else None
+
+
+def _header_of_foreign(avro: AvroSchema) -> bytes:
+    """The header of its events, for a schema that may be anything. Raises UnusableSchema."""
+    try:
+        return single_object_header(plain_writer_schema(avro))
+    except UnusableSchema:
+        raise
+    except Exception as error:  # whatever the wrong schema made the library raise
+        raise UnusableSchema(f"the published schema has no fingerprint: {str(error)[:300]}") from error
 
 
 def _check_readable(data: bytes, start: int, schema: EventSchema) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import Any
 
 import fastavro
 import pytest
 
-from schemas.codec import SCHEMAS, Codec, decode, encode, published_schema, single_object_header
-from schemas.errors import UndecodableEvent, UnencodableEvent, UnknownEventType, UnknownSchema
+from schemas.codec import (
+    SCHEMAS,
+    Codec,
+    avro_fingerprint,
+    decode,
+    encode,
+    published_schema,
+    single_object_header,
+)
+from schemas.errors import UndecodableEvent, UnencodableEvent, UnknownEventType, UnknownSchema, UnusableSchema
 from schemas.events import Message, RequestCancelled, RequestSubmitted, Route, RouteTableChanged, RouteTarget
 
 CANCELLED = RequestCancelled(request_id="r", tenant="acme", at_us=1_700_000_000_000_000, reason="client")
@@ -106,7 +115,7 @@ def test_a_published_schema_is_read_by_its_fingerprint_from_then_on() -> None:
     codec = Codec()
     with pytest.raises(UnknownSchema):
         codec.decode(data)
-    codec.learn_published(newer)
+    codec.learn_published(avro_fingerprint(newer), newer)
     assert codec.decode(data) == CANCELLED
     assert codec.encode(CANCELLED) == encode(CANCELLED), "what is written stays as it was"
     with pytest.raises(UnknownSchema):
@@ -115,13 +124,23 @@ def test_a_published_schema_is_read_by_its_fingerprint_from_then_on() -> None:
 
 def test_a_published_schema_of_an_event_that_is_not_known_here_says_which_it_is() -> None:
     codec, paused = Codec(), {"type": "record", "name": "headrace.v1.RequestPaused", "fields": []}
+    fingerprint = avro_fingerprint(paused)
     with pytest.raises(UnknownEventType, match=r"headrace\.v1\.RequestPaused"):
-        codec.learn_published(paused)
-    with pytest.raises(UnknownEventType, match=r"headrace\.v1\.RequestPaused"):
+        codec.learn_published(fingerprint, paused)
+    with pytest.raises(UnknownEventType, match=r"headrace\.v1\.RequestPaused") as caught:
         codec.decode(single_object_header(paused))
+    assert caught.value.fingerprint == fingerprint
+
+
+@pytest.mark.parametrize("name", ["RequestPaused", "RequestCancelled"])
+@pytest.mark.parametrize("fields", [5, [{"name": "x"}], [{"name": "x", "type": {"type": "array"}}], [7]])
+def test_a_published_schema_that_is_none_is_unusable_whatever_it_names(name: str, fields: Any) -> None:
+    with pytest.raises(UnusableSchema):
+        Codec().learn_published("0" * 16, {"type": "record", "name": f"headrace.v1.{name}", "fields": fields})
 
 
 def test_a_schema_of_ours_that_is_published_changes_nothing() -> None:
     codec = Codec()
-    codec.learn_published(published_schema(RequestCancelled))
+    avro = published_schema(RequestCancelled)
+    codec.learn_published(avro_fingerprint(avro), avro)
     assert codec.decode(encode(CANCELLED)) == CANCELLED
