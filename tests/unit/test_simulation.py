@@ -1,0 +1,95 @@
+"""What the scheduler promises of whole traces, in virtual time. `python -m tests.simulation` shows the figures."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.simulation.arrivals import FLOOD, Arrival, Trace, traces
+from tests.simulation.report import Figures, figures, service_bound
+from tests.simulation.simulator import INFO, MEASURED, SCHEDULERS, Run, ServiceGaps, simulate
+
+TRACES = {trace.name: trace for trace in traces()}
+OVERLOADED = ("poisson", "weighted", "heavy tail", "deadlines")
+
+
+@cache
+def run(trace: str, scheduler: str = "ours") -> Run:
+    return simulate(TRACES[trace], SCHEDULERS[scheduler])
+
+
+def seen(trace: str, scheduler: str = "ours") -> Figures:
+    return figures(TRACES[trace], run(trace, scheduler))
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_service_of_tenants_that_wait_never_differs_by_more_than_the_bound_of_the_paper(trace: str) -> None:
+    assert seen(trace).service_gap <= service_bound(TRACES[trace])
+
+
+@pytest.mark.parametrize("trace", OVERLOADED)
+def test_service_differs_less_than_first_come_first_served_and_round_robin_would_have_it(trace: str) -> None:
+    ours = seen(trace).service_gap
+    assert 0 < ours < seen(trace, "FCFS").service_gap
+    assert ours < seen(trace, "round robin").service_gap
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_every_request_ends_and_all_but_the_timed_out_are_whole(trace: str) -> None:
+    for story in run(trace).stories.values():
+        assert story.ended_at_us is not None
+        assert len(story.tokens_at_us) == story.arrival.output_tokens or story.timed_out
+        assert not story.timed_out or story.arrival.deadline_us is not None
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_a_running_decode_is_in_every_step_and_no_step_is_longer_than_its_tokens_allow(trace: str) -> None:
+    found = run(trace)
+    assert found.missed_decodes == 0
+    assert found.longest_step_us <= MEASURED.duration_us(INFO.max_step_tokens, INFO.slots)
+
+
+@pytest.mark.parametrize("light", ["light1", "light2"])
+def test_a_flood_raises_a_light_tenants_time_to_first_token_by_a_quarter_at_most(light: str) -> None:
+    trace = TRACES[FLOOD]
+    quiet = trace.without(FLOOD)
+    alone = figures(quiet, simulate(quiet)).ttft_ms[light][1]
+    assert seen(FLOOD).ttft_ms[light][1] <= 1.25 * alone
+    assert seen(FLOOD, "round robin").ttft_ms[light][1] > 1.25 * alone
+
+
+def test_a_flood_gives_up_at_most_an_eighth_of_its_throughput_to_that() -> None:
+    assert seen(FLOOD).tokens_per_second >= 0.875 * seen(FLOOD, "FCFS").tokens_per_second
+
+
+@pytest.mark.parametrize("baseline", ["FCFS", "round robin"])
+def test_more_deadlines_are_met_than_by_the_baselines(baseline: str) -> None:
+    assert seen("deadlines").deadline_hits > 1.25 * seen("deadlines", baseline).deadline_hits
+
+
+def test_the_same_trace_gives_the_same_run() -> None:
+    assert traces() == tuple(TRACES.values())
+    assert simulate(TRACES["bursts"]) == run("bursts")
+
+
+def test_one_request_takes_what_the_cost_model_says() -> None:
+    trace = Trace("one", "", (Arrival(1_000_000, "a", 100, 3),))
+    story = simulate(trace).stories["r0"]
+    prefill_us, decode_us = int(MEASURED.duration_us(100, 0)), int(MEASURED.duration_us(0, 1))
+    first = 1_000_000 + prefill_us
+    assert story.tokens_at_us == [first, first + decode_us, first + 2 * decode_us]
+    assert story.ttft_us == prefill_us
+
+
+def test_a_gap_is_of_an_interval_in_which_both_wait() -> None:
+    gaps = ServiceGaps(["a", "b"])
+    gaps.serve("a", 100)
+    assert gaps.look({"a", "b"}) == 0
+    gaps.serve("a", 5)
+    assert gaps.look({"a", "b"}) == 5
+    gaps.serve("b", 8)
+    assert gaps.look({"a", "b"}) == 8
+    gaps.serve("b", 50)
+    assert gaps.look({"a"}) == 0
+    assert gaps.look({"a", "b"}) == 0
