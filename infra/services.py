@@ -16,7 +16,7 @@ from infra.runtime.part import Serve
 from infra.runtime.ports import claim_port
 from infra.seed import read_registry
 from infra.settings import Settings
-from infra.wiring import broker_profile, connected, framing_of, topics_of
+from infra.wiring import broker_profile, connected, topics_of
 
 
 def instance_name(part: str) -> str:
@@ -144,13 +144,12 @@ def sink_service(settings: Settings) -> Serve:
     )
 
     async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:
-        # The other parts follow the registry anyway, the sink for nothing but the schema ids that are new in it.
-        ids = RegistryReader(profile, client_id="headrace-sink")
+        # The other parts follow the registry anyway, the sink for nothing but the schemas that are new in it.
+        schemas = RegistryReader(profile, client_id="headrace-sink")
         try:
-            if framing_of(settings) == "confluent" or settings.schema_registry_url is not None:
-                await asyncio.to_thread(ids.start)
+            await asyncio.to_thread(schemas.start)
             await run(service_settings, stop=stop, ready=ready)
         finally:
-            await asyncio.to_thread(ids.close)
+            await asyncio.to_thread(schemas.close)
 
     return serve

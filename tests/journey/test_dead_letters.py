@@ -134,6 +134,8 @@ def test_a_request_in_an_unknown_schema_is_answered_when_it_is_requeued_behind_i
 
     eventually(answered, "it is answered", 30)
     assert name not in open_letters(system)
+    rows = f"SELECT count() FROM headrace.events WHERE topic = '{TOPIC}' AND request_id = '{early.request_id}'"
+    eventually(lambda: system.headrace("sql", rows).split()[-1] != "0", "the sink has learned the schema too", 30)
 
 
 def test_an_event_of_a_type_that_is_not_known_yet_is_kept_by_the_sink_where_no_other_group_reads(world: World) -> None:
