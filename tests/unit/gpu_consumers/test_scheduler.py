@@ -2,8 +2,9 @@ import pytest
 
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
-from gpu_consumers.scheduler import Scheduler
+from gpu_consumers.scheduler import Scheduler, Step
 from gpu_consumers.sequence import Sequence, why_not_servable
+from gpu_consumers.step_costs import StepCosts
 
 INFO = EngineInfo("test", 2, 64, 8, 257, frozenset())
 
@@ -140,3 +141,138 @@ def test_cached_tokens_are_neither_run_nor_charged() -> None:
     assert step.plan.admitted[0].cached_token_ids == tuple(range(6))
     assert step.plan.prefills == (PrefillChunk(0, (6, 7, 8, 9), 6, last=True),)
     assert scheduler.served("t") == 4
+
+
+def test_a_lower_class_gives_its_slot_up_and_goes_on_exactly_where_it_was() -> None:
+    scheduler = Scheduler(EngineInfo("test", 1, 64, 8, 257, frozenset()))
+    sampling = SamplingParams(temperature=1.0, seed=3)
+    scheduler.add(sequence("low", 2, sampling=sampling))
+    scheduler.next_step(0)
+    scheduler.take(StepResult({0: 50}))
+    scheduler.next_step(0)
+    scheduler.take(StepResult({0: 51}))
+    scheduler.add(sequence("also low", 2))
+    scheduler.add(sequence("high", 3, priority=1))
+    step = scheduler.next_step(0)
+    assert (step.admitted, step.resumed, step.preempted) == ({"high": 0}, {}, ("low",))
+    assert step.plan == StepPlan(
+        released=(0,),
+        admitted=(Admission(0, SamplingParams(), 11, tenant="t"),),
+        prefills=(PrefillChunk(0, (0, 1, 2), 0, last=True),),
+    )
+    scheduler.take(StepResult({0: 9}))
+    scheduler.remove("high")
+    served = scheduler.served("t")
+    step = scheduler.next_step(0)
+    assert (step.admitted, step.resumed, step.preempted) == ({}, {"low": 0}, ())
+    assert step.plan == StepPlan(
+        released=(0,),
+        admitted=(Admission(0, sampling, 10, 2, tenant="t"),),
+        prefills=(PrefillChunk(0, (0, 1, 50, 51), 0, last=True),),
+    )
+    assert scheduler.served("t") == served, "its input was charged twice"
+    assert scheduler.take(StepResult({0: 52})).tokens == {"low": 52}
+    assert scheduler.next_step(0).plan.decodes == (Decode(0, 52, 4),)
+
+
+def test_what_was_preempted_keeps_its_deadline_and_can_be_removed() -> None:
+    scheduler = Scheduler(EngineInfo("test", 1, 64, 8, 257, frozenset()))
+    scheduler.add(sequence("low", 2, deadline_at_us=100))
+    scheduler.next_step(0)
+    scheduler.take(StepResult({0: 50}))
+    scheduler.add(sequence("high", 3, priority=1))
+    assert scheduler.next_step(1).preempted == ("low",)
+    scheduler.take(StepResult({0: 50}))
+    assert (scheduler.waiting_count, scheduler.running_count, scheduler.next_deadline_at_us) == (1, 1, 100)
+    assert scheduler.next_step(100).expired == ("low",)
+    scheduler.check_integrity()
+    assert scheduler.next_deadline_at_us is None
+
+
+def of(tenant: str, request_id: str, tokens: int = 2) -> Sequence:
+    return Sequence(request_id, tenant, tuple(range(tokens)), tokens + 20)
+
+
+def flooded(slots: int = 4, step_tokens: int = 32) -> Scheduler:
+    """A flood decodes in every slot, and more of it waits."""
+    scheduler = Scheduler(EngineInfo("test", slots, 64, step_tokens, 257, frozenset()))
+    for n in range(2 * slots):
+        scheduler.add(of("flood", f"f{n}"))
+    scheduler.next_step(0)
+    scheduler.take(StepResult(dict.fromkeys(range(slots), 7)))
+    return scheduler
+
+
+def test_a_newcomer_gets_a_slot_of_a_flood_in_the_very_next_step_and_what_lost_it_is_next() -> None:
+    scheduler = flooded()
+    scheduler.add(of("light", "l0", 20))
+    step = scheduler.next_step(1)
+    assert (step.admitted, len(step.preempted)) == ({"l0": 0}, 1)
+    assert [len(chunk.token_ids) for chunk in step.plan.prefills] == [20]
+    assert len(step.plan.decodes) == 3
+    scheduler.take(yielded(step))
+    scheduler.remove("l0")
+    assert tuple(scheduler.next_step(2).resumed) == step.preempted
+
+
+def test_two_tenants_that_both_have_slots_dont_take_them_from_each_other() -> None:
+    scheduler = flooded()
+    for n in range(8):
+        scheduler.add(of("light", f"l{n}"))
+    preempted = 0
+    for now_us in range(6):
+        step = scheduler.next_step(now_us)
+        preempted += len(step.preempted)
+        scheduler.take(yielded(step))
+    assert preempted == 1, "half of its share is enough"
+
+
+def yielded(step: Step) -> StepResult:
+    """A token of every slot that owes one."""
+    last = [chunk.slot for chunk in step.plan.prefills if chunk.last]
+    return StepResult(dict.fromkeys(last + [decode.slot for decode in step.plan.decodes], 7))
+
+
+def prefilled(step: Step) -> dict[int, int]:
+    return {chunk.slot: len(chunk.token_ids) for chunk in step.plan.prefills}
+
+
+def test_while_others_are_around_a_flood_prefills_in_bites_and_for_a_while_none_beside_a_newcomer() -> None:
+    scheduler = Scheduler(EngineInfo("test", 4, 512, 64, 257, frozenset()))
+    for n in range(4):
+        scheduler.add(of("flood", f"f{n}", 30))
+    alone = scheduler.next_step(0)
+    assert sum(prefilled(alone).values()) == 64
+    scheduler.take(yielded(alone))
+    scheduler.add(of("light", "l0", 400))
+    steps = []
+    for now_us in range(1, 6):
+        steps.append(scheduler.next_step(now_us))
+        scheduler.take(yielded(steps[-1]))
+    (slot,) = [admission.slot for admission in steps[0].plan.admitted]
+    bites = [sum(tokens for at, tokens in prefilled(step).items() if at != slot) for step in steps]
+    assert bites == [0, 0, 0, 8, 0]
+    assert all(prefilled(step)[slot] >= 50 for step in steps)
+
+
+def test_a_baseline_neither_preempts_nor_bites() -> None:
+    scheduler = Scheduler(EngineInfo("test", 1, 64, 8, 257, frozenset()), shares_slots=False)
+    scheduler.add(sequence("low", 2))
+    scheduler.next_step(0)
+    scheduler.take(StepResult({0: 1}))
+    scheduler.add(sequence("high", 2, priority=1))
+    step = scheduler.next_step(0)
+    assert (step.preempted, step.admitted) == ((), {})
+
+
+def test_what_cant_meet_its_deadline_lets_what_can_go_first_and_still_runs_when_nothing_else_does() -> None:
+    costs = StepCosts(step_us=10, decode_us=0, prefill_token_us=1, mean_output_tokens=4)
+    scheduler = Scheduler(EngineInfo("test", 1, 64, 8, 257, frozenset()), step_costs=costs)
+    scheduler.add(sequence("hopeless", 2, deadline_at_us=41))
+    scheduler.add(sequence("feasible", 2, deadline_at_us=42))
+    assert tuple(scheduler.next_step(0).admitted) == ("feasible",)
+    scheduler.take(StepResult({0: 1}))
+    scheduler.remove("feasible")
+    assert tuple(scheduler.next_step(10).admitted) == ("hopeless",)
+    scheduler.take(StepResult({0: 1}))
+    assert scheduler.next_step(41).expired == ("hopeless",)
