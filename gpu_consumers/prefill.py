@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from typing import Final
 
 from gpu_consumers.running import Running
+from gpu_consumers.step_costs import StepCosts
+
+_BITES_OF_A_STEP: Final = 8
+_MOST_SKIPPED: Final = 3
 
 
 def share_out(
@@ -30,3 +35,25 @@ def share_out(
         if tokens:
             parts.append((running, tokens))
     return parts
+
+
+class Bites:
+    """How much those above their share may prefill in a step. Pure; owned by the scheduler."""
+
+    def __init__(self, max_step_tokens: int) -> None:
+        self._max_step_tokens = max_step_tokens
+        self._skipped = 0  # newest steps without one
+
+    def tokens(self, costs: StepCosts | None, decodes: int) -> int:
+        """Of a bite beside so many decodes; an eighth of the largest step while nothing is known of costs."""
+        if costs is None:
+            return max(1, self._max_step_tokens // _BITES_OF_A_STEP)
+        return costs.bite_tokens(decodes)
+
+    def next(self, costs: StepCosts | None, decodes: int, *, gives_way: bool) -> int:
+        """Of this step's bite. gives_way: somebody within its share prefills too, and has up to three steps to itself."""
+        if gives_way and self._skipped < _MOST_SKIPPED:
+            self._skipped += 1
+            return 0
+        self._skipped = 0
+        return self.tokens(costs, decodes)

@@ -26,18 +26,12 @@ from gpu_consumers.fair_queue import DEFAULT_COSTS, FairQueue, TokenCosts
 from gpu_consumers.forecast import Forecast
 from gpu_consumers.plan import Decode, PrefillChunk, StepPlan, StepResult
 from gpu_consumers.preemption import choose_victim
-from gpu_consumers.prefill import share_out
+from gpu_consumers.prefill import Bites, share_out
 from gpu_consumers.running import Running
 from gpu_consumers.sequence import Sequence
 from gpu_consumers.slot_shares import SlotShares
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.waiting_queue import Precedence, Turn, WaitingQueue
-
-_BITES_OF_A_STEP = 8
-"""A bite is this part of a step's tokens while nothing is known of what steps cost."""
-
-_MOST_BITES_SKIPPED = 3
-"""In a row, for prefills of those that have less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +95,7 @@ class Scheduler:
         self._by_slot: dict[int, Running] = {}
         self._free_slots = list(range(info.slots - 1, -1, -1))
         self._released: list[int] = []  # free, and the engine does not know yet
-        self._bites_skipped = 0  # newest steps in which those above their share did not prefill
+        self._bites = Bites(info.max_step_tokens)
         self._due: list[Running] = []  # owe a token for the step that is out
 
     @property
@@ -248,7 +242,7 @@ class Scheduler:
         decoding = sum(1 for running in self._running.values() if not running.remaining_tokens)
         budget_tokens = self._info.max_step_tokens - decoding
         if is_above:
-            budget_tokens = min(budget_tokens, self._bite_tokens(decoding))
+            budget_tokens = min(budget_tokens, self._bites.tokens(self._forecast.costs, decoding))
         before = sum(
             running.remaining_tokens
             for running in self._running.values()
@@ -298,11 +292,8 @@ class Scheduler:
     def _plan_prefills(self, budget_tokens: int, decodes: int) -> tuple[PrefillChunk, ...]:
         prefilling = [running for running in self._running.values() if running.remaining_tokens]
         above = {running.tenant for running in prefilling if self._is_above(running.tenant)}
-        bite_tokens = self._bite_tokens(decodes)
         gives_way = any(running.tenant not in above for running in prefilling)
-        if above and gives_way and self._bites_skipped < _MOST_BITES_SKIPPED:
-            bite_tokens = 0
-        self._bites_skipped = 0 if bite_tokens else self._bites_skipped + 1
+        bite_tokens = self._bites.next(self._forecast.costs, decodes, gives_way=gives_way) if above else 0
         parts = share_out(prefilling, budget_tokens, above, bite_tokens)
         return tuple(self._plan_prefill(running, tokens) for running, tokens in parts)
 
@@ -317,8 +308,3 @@ class Scheduler:
 
     def _is_above(self, tenant: str) -> bool:
         return self._shares_slots and self._shares.is_above(tenant)
-
-    def _bite_tokens(self, decodes: int) -> int:
-        if self._forecast.costs is None:
-            return max(1, self._info.max_step_tokens // _BITES_OF_A_STEP)
-        return self._forecast.costs.bite_tokens(decodes)
