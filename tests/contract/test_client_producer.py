@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -196,6 +197,41 @@ def test_results_of_several_tenants_come_together_and_go_on_until_the_end(here: 
     assert set(ended[:2]) == set(here.tenants)
 
 
+def test_a_tenant_is_found_while_results_of_another_are_read(here: Here) -> None:
+    with Producer(here.servers, source="test", **QUICK) as producer:
+        for tenant in here.tenants:
+            asked = producer.submit(tenant=tenant, model="chat", prompt="x")
+            assert producer.answer(asked, timeout=within(20)).text == "x "
+
+
+def test_an_answer_has_one_reader_and_none_once_it_is_forgotten(here: Here, producer: Producer) -> None:
+    here.upstream.script_for["asked-twice"] = lambda request: []
+    asked = producer.submit(tenant=here.tenant, model="asked-twice", prompt="x")
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(producer.answer, asked, timeout=within(20)) for _ in range(2)]
+        here.upstream.write(finished(request_of(here, "asked-twice"), 0))
+        ends = [future.exception() for future in waiting]
+    assert sorted(type(end).__name__ for end in ends) == ["InvalidRequest", "NoneType"]
+
+    asked = producer.submit(tenant=here.tenant, model="asked-twice", prompt="x")
+    with ThreadPoolExecutor(1) as threads:
+        waiter = threads.submit(producer.answer, asked, timeout=within(20))
+        eventually(lambda: waiter.running(), "somebody waits")
+        producer.forget(asked)
+        assert isinstance(waiter.exception(), InvalidRequest)
+
+
+def test_what_another_producer_has_submitted_is_not_this_ones_to_cancel(here: Here, producer: Producer) -> None:
+    asked = producer.submit(tenant=here.tenant, model="chat", prompt="x")
+    with Producer(here.servers, source="other", **QUICK) as other, pytest.raises(InvalidRequest, match="not submitted"):
+        other.cancel(asked)
+
+
+def test_a_request_larger_than_a_record_is_no_request(here: Here, producer: Producer) -> None:
+    with pytest.raises(InvalidRequest, match=r"message\.max\.bytes"):
+        producer.submit(tenant=here.tenant, model="chat", prompt="x " * 500_000)
+
+
 def test_a_reader_who_does_not_read_pauses_the_log_and_loses_nothing(here: Here) -> None:
     words = [f"{number:>9} " for number in range(300)]
     here.upstream.script_for["long"] = lambda request: [
@@ -264,6 +300,7 @@ def test_a_closed_producer_says_so(here: Here) -> None:
     with pytest.raises(Closed):
         producer.submit(tenant=here.tenant, model="chat", prompt="x")
     producer.close()
+    assert producer.flush() == 0
 
 
 def test_what_the_broker_does_not_acknowledge_has_failed(here: Here) -> None:

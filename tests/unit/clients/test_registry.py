@@ -5,7 +5,8 @@ import json
 import pytest
 
 from headrace_client.contract.errors import SchemaRegistryUnavailable, UnknownSchema, UnusableSchema
-from headrace_client.registry import RegistryLookup
+from headrace_client.errors import RegistryFailed
+from headrace_client.registry import RegistryLookup, confluent_codec
 
 SCHEMA = {"type": "record", "name": "TokensGenerated", "namespace": "headrace.v1", "fields": []}
 
@@ -57,3 +58,8 @@ def test_what_is_no_schema_is_unusable(text: str) -> None:
     world.answer = text
     with pytest.raises(UnusableSchema):
         world.lookup(7)
+
+
+def test_an_address_that_is_none_is_a_failure_of_the_registry() -> None:
+    with pytest.raises(RegistryFailed, match="nonsense"):
+        confluent_codec("nonsense", {})

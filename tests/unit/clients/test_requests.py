@@ -46,6 +46,10 @@ def test_messages_are_dicts_or_events() -> None:
     assert built(messages=[{"role": "system", "content": "be brief"}, turns[1]]).messages == turns
 
 
+def test_no_stop_string_is_none() -> None:
+    assert built(prompt="x", stop=None).stop == ()
+
+
 def test_a_deadline_is_a_duration_or_a_time_with_a_zone() -> None:
     at = datetime.fromtimestamp(NOW_US / 1e6 + 60, UTC)
     assert built(prompt="x", deadline=at).deadline_at_us == NOW_US + 60_000_000
@@ -60,6 +64,9 @@ def test_a_deadline_is_a_duration_or_a_time_with_a_zone() -> None:
         ({"prompt": "x", "messages": []}, "either a prompt or messages"),
         ({"messages": [{"role": "user"}]}, "a role and a content"),
         ({"messages": ["hi"]}, "a role and a content"),
+        ({"messages": 5}, "messages are a sequence"),
+        ({"prompt": "x", "stop": 5}, "stop is a text"),
+        ({"prompt": "x", "deadline": 60}, "a deadline is a timedelta"),
         ({"prompt": "x", "tempreature": 1}, "does not take .'tempreature'."),
     ],
 )
@@ -68,8 +75,19 @@ def test_what_makes_no_request_is_refused(fields: dict[str, Any], problem: str) 
         built(**fields)
 
 
+def test_a_request_for_a_tenant_that_is_known_still_needs_a_model() -> None:
+    fields: Any = {"tenant": "acme", "prompt": "x"}
+    with pytest.raises(InvalidRequest, match="needs a model"):
+        build_request(fields, request_id=ID, now_us=NOW_US, source="svc")
+
+
 def test_a_tenant_that_can_be_no_topic_is_refused() -> None:
     assert check_fields({"tenant": "acme", "model": "chat"}) == "acme"
-    for wrong in ({"tenant": "a.b", "model": "chat"}, {"model": "chat"}, {"tenant": "acme"}):
+    for wrong in (
+        {"tenant": "a.b", "model": "chat"},
+        {"model": "chat"},
+        {"tenant": "acme"},
+        {"tenant": 5, "model": "c"},
+    ):
         with pytest.raises(InvalidRequest):
             check_fields(wrong)  # type: ignore[arg-type]

@@ -59,12 +59,12 @@ class Drafts:
         return self._draft(RequestSubmitted(**fields), place, waiter, None, None)
 
     def cancel(self, submission: Submission, place: Place, reason: str) -> Draft:
-        """Of the cancel of a request: the same key on the same topic, so behind it."""
+        """Of the cancel of a request: the same key on the same topic, so behind it. Raises InvalidRequest."""
         event = RequestCancelled(
             request_id=submission.request_id, tenant=submission.tenant, at_us=now_us(), reason=reason
         )  # fmt: skip
         headers = headers_of(event, source=self._source)
-        return Draft(submission, place.requests_topic, self._codec.encode(event), headers, None, False)
+        return Draft(submission, place.requests_topic, self._encoded(event), headers, None, False)
 
     def _draft(
         self,
@@ -75,13 +75,16 @@ class Drafts:
         on_delivery: OnDelivery | None,
     ) -> Draft:
         trace = None if traceparent is None else continued_traceparent(traceparent, request.request_id)
-        try:
-            value = self._codec.encode(request)
-        except ContractError as error:
-            raise InvalidRequest(str(error)) from error
+        value = self._encoded(request)
         headers = headers_of(request, source=self._source, traceparent=trace)
         submission = Submission(request.request_id, place.tenant, place.partition, value, self._codec, waiter)
         return Draft(submission, place.requests_topic, value, headers, on_delivery, True)
+
+    def _encoded(self, event: RequestSubmitted | RequestCancelled) -> bytes:
+        try:
+            return self._codec.encode(event)
+        except ContractError as error:
+            raise InvalidRequest(str(error)) from error
 
 
 def _new_id(place: Place, now: int) -> str:

@@ -72,9 +72,9 @@ class Exchange:
 
     # --- out ---------------------------------------------------------------------------------------------------------
 
-    def knows(self, tenant: str) -> bool:
+    def knows(self, tenant: object) -> bool:
         """`place` will not block."""
-        return tenant in self._places
+        return isinstance(tenant, str) and tenant in self._places
 
     def place(self, fields: RequestFields) -> None:
         """Find where the tenant's answers will be. The first time for each tenant this blocks for some round trips.
@@ -99,12 +99,12 @@ class Exchange:
         return self._drafts.request(fields, place, waiter, traceparent=traceparent, on_delivery=on_delivery)
 
     def draft_again(self, submission: Submission, waiter: DeliveryWaiter) -> Draft:
-        """The same request under a new id."""
-        return self._drafts.again(submission, self._places[submission.tenant], waiter)
+        """The same request under a new id. Raises InvalidRequest for another producer's."""
+        return self._drafts.again(submission, self._place_of(submission), waiter)
 
     def draft_cancel(self, submission: Submission, reason: str) -> Draft:
-        """The record that cancels a request."""
-        return self._drafts.cancel(submission, self._places[submission.tenant], reason)
+        """The record that cancels a request. Raises InvalidRequest."""
+        return self._drafts.cancel(submission, self._place_of(submission), reason)
 
     def try_send(self, draft: Draft) -> Submission | None:
         """Hand it to the Kafka client; None when a buffer is full. Raises DeliveryFailed and Closed."""
@@ -136,6 +136,11 @@ class Exchange:
                     self._inbox.forget(submission)
             if isinstance(error, BufferError):
                 return None
+            if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise InvalidRequest(
+                    f"the request takes {len(draft.value)} bytes, more than a record of {draft.topic} may: `message."
+                    "max.bytes` of the Kafka client, 1000000 unless kafka_producer sets it"
+                ) from error
             raise DeliveryFailed(f"{draft.topic}: {error.args[0]}") from error
         return submission
 
@@ -204,15 +209,16 @@ class Exchange:
     def claimed(self, submission: Submission) -> Iterator[Question[Ending]]:
         """The end of one submission, which is not in `next_result` within the block.
 
-        Raises InvalidRequest if its end has been read, or it is not followed; asking raises Backpressure when what
-        others wait for keeps it from being read.
+        Raises InvalidRequest if its end has been read, or it is not followed. Asking raises that too, when another
+        thread takes the end or forgets it meanwhile, and Backpressure when what others wait for keeps it from being
+        read.
         """
         self._start_reading()
         try:
             with self._lock:
                 self._inbox.claim(submission)
         except KeyError:
-            raise InvalidRequest(f"the end of {submission.request_id} has been read, or is not followed here") from None
+            raise _not_followed(submission) from None
         try:
             yield Question(partial(self._ending, submission), submission, f"the answer of {submission.request_id}")
         finally:
@@ -223,7 +229,7 @@ class Exchange:
         """Its results are not wanted."""
         with self._lock:
             self._inbox.forget(submission)
-        self._waiters.wake(_ROOM, submission.tenant, _EVERYTHING)
+        self._waiters.wake(_ROOM, submission, submission.tenant, _EVERYTHING)
 
     @property
     def waiters(self) -> Waiters:
@@ -235,6 +241,8 @@ class Exchange:
 
     def flush(self, timeout_s: float) -> int:
         """Wait for delivery reports; how many records are still without one."""
+        if self._closed.is_set():  # they all have one
+            return 0
         return int(self._kafka.flush(timeout_s))
 
     def close(self, timeout_s: float) -> None:
@@ -252,6 +260,12 @@ class Exchange:
         self._waiters.wake_all()
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _place_of(self, submission: Submission) -> Place:
+        try:
+            return self._places[submission.tenant]
+        except KeyError:
+            raise InvalidRequest(f"{submission.request_id} was not submitted by this producer") from None
 
     def _reported(
         self,
@@ -297,7 +311,10 @@ class Exchange:
     def _ending(self, submission: Submission) -> Ending | None:
         tenant = submission.tenant
         with self._lock:
-            ending = self._inbox.take_ending(submission)
+            try:
+                ending = self._inbox.take_ending(submission)
+            except KeyError:
+                raise _not_followed(submission) from None
             waits = not self._readers.get(tenant) and not self._readers.get(None) and not self._inbox.drained(tenant)
         if ending is not None:
             self._waiters.wake(_ROOM)
@@ -336,3 +353,7 @@ class Exchange:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
+
+
+def _not_followed(submission: Submission) -> InvalidRequest:
+    return InvalidRequest(f"the end of {submission.request_id} has been read, or is not followed here")

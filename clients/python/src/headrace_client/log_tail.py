@@ -1,6 +1,7 @@
 """Reading token logs from where they ended before the first submission: a consumer that only assigns, on one thread.
 
-Until `start` nothing is read: what has not been asked for waits in Kafka, not here.
+A second consumer finds tenants: a Kafka client that one thread reads from in a loop answers no other thread, for as
+long as the loop runs. Until `start` nothing is read: what has not been asked for waits in Kafka, not here.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class LogTail:
         failed: Callable[[LogUnreachable], None],
     ) -> None:
         self._consumer = Consumer(dict(settings))
+        self._finder = Consumer(dict(settings))
         self._deliver = deliver
         self._full = full
         self._drained = drained
@@ -72,7 +74,9 @@ class LogTail:
     def find(self, tenant: str, *, watch: bool) -> Place:
         """Choose a partition for this tenant's answers, note where it ends now, and read it from there once started.
 
-        watch: False: nobody will read it. Blocks for some round trips. Raises UnknownTenant and LogUnreachable.
+        watch: False: nobody will read it. Blocks for some round trips; for one thread at a time.
+
+        Raises UnknownTenant and LogUnreachable.
         """
         self._partitions(tenant, requests_topic(tenant))
         partition = secrets.randbelow(self._partitions(tenant, tokens_topic(tenant)))
@@ -99,10 +103,11 @@ class LogTail:
         if self._thread is not None:
             self._thread.join()
         self._consumer.close()
+        self._finder.close()
 
     def _partitions(self, tenant: str, topic: str) -> int:
         try:
-            found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+            found = self._finder.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         except KafkaException as error:
             raise LogUnreachable(f"no broker answers about {topic}: {error.args[0]}") from error
         if not found.partitions:
@@ -114,7 +119,7 @@ class LogTail:
         give_up_at = monotonic() + _ANSWER_S
         while True:
             try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_S)
+                low, high = self._finder.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_S)
             except KafkaException as error:
                 if error.args[0].code() not in _LEADERLESS or monotonic() >= give_up_at:
                     raise LogUnreachable(f"no broker answers about {topic}: {error.args[0]}") from error

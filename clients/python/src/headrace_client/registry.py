@@ -75,7 +75,11 @@ def confluent_codec(url: str, settings: Mapping[str, Any]) -> Codec:
             return client.get_schema(schema_id).schema_str or ""
 
     codec = Codec("confluent", lookup=RegistryLookup(url, ask))
-    with SchemaRegistryClient({"url": url, "timeout": _TIMEOUT_S, **settings}) as client:
+    try:
+        registry = SchemaRegistryClient({"url": url, "timeout": _TIMEOUT_S, **settings})
+    except (ValueError, TypeError) as error:
+        raise RegistryFailed(f"no schema registry can be asked with these settings: {error}") from error
+    with registry as client:
         for event_type in (*WRITTEN, *READ):
             schema = SCHEMAS[event_type]
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Required, TypedDict, cast
 
@@ -41,7 +41,7 @@ class RequestFields(TypedDict, total=False):
     top_p: float | None
     top_k: int | None
     seed: int | None
-    stop: str | Sequence[str]
+    stop: str | Sequence[str] | None
     deadline: timedelta | datetime | None
     end_user: str | None
     metadata: Mapping[str, str]
@@ -52,7 +52,9 @@ def build_request(fields: RequestFields, *, request_id: str, now_us: int, source
     given = cast(dict[str, Any], fields)
     if unknown := given.keys() - _KNOWN:
         raise InvalidRequest(f"submit does not take {sorted(unknown)}; it takes {sorted(_KNOWN)}")
-    stop, deadline = given.get("stop", ()), given.get("deadline")
+    if "model" not in given:
+        raise InvalidRequest("a request needs a model")
+    stop, deadline = given.get("stop"), given.get("deadline")
     # As the codec does for what it reads: one dict in place of a call for each field.
     request: RequestSubmitted = _new(RequestSubmitted)
     _set(
@@ -72,7 +74,7 @@ def build_request(fields: RequestFields, *, request_id: str, now_us: int, source
             "top_p": given.get("top_p"),
             "top_k": given.get("top_k"),
             "seed": given.get("seed"),
-            "stop": (stop,) if isinstance(stop, str) else tuple(stop),
+            "stop": () if stop is None else _stops(stop),
             "deadline_at_us": None if deadline is None else _deadline_us(deadline, now_us),
             "end_user": given.get("end_user"),
             "metadata": given.get("metadata") or {},
@@ -86,8 +88,11 @@ def check_fields(fields: RequestFields) -> str:
     for name in ("tenant", "model"):
         if name not in fields:
             raise InvalidRequest(f"a request needs a {name}")
+    tenant: object = fields["tenant"]
+    if not isinstance(tenant, str):
+        raise InvalidRequest(f"a tenant is a name, got {tenant!r:.200}")
     try:
-        return check_tenant(fields["tenant"])
+        return check_tenant(tenant)
     except InvalidName as error:
         raise InvalidRequest(str(error)) from error
 
@@ -98,6 +103,8 @@ def _messages(given: Mapping[str, Any]) -> tuple[Message, ...]:
         raise InvalidRequest("a request has either a prompt or messages")
     if prompt is not None:
         return (Message(role="user", content=prompt),)
+    if not isinstance(messages, Iterable):
+        raise InvalidRequest(f"messages are a sequence of messages, got {messages!r:.200}")
     return tuple(map(_message, cast(Sequence[ChatMessage | Message], messages)))
 
 
@@ -110,9 +117,19 @@ def _message(given: ChatMessage | Message) -> Message:
         raise InvalidRequest(f"a message has a role and a content, got {given!r:.200}") from None
 
 
-def _deadline_us(deadline: timedelta | datetime, now_us: int) -> int:
+def _stops(stop: object) -> tuple[str, ...]:
+    if isinstance(stop, str):
+        return (stop,)
+    if not isinstance(stop, Iterable):
+        raise InvalidRequest(f"stop is a text, or a sequence of texts, got {stop!r:.200}")
+    return tuple(stop)
+
+
+def _deadline_us(deadline: object, now_us: int) -> int:
     if isinstance(deadline, timedelta):
         return now_us + round(deadline.total_seconds() * _SECOND_US)
+    if not isinstance(deadline, datetime):
+        raise InvalidRequest(f"a deadline is a timedelta, or a datetime with a time zone, got {deadline!r:.200}")
     if deadline.tzinfo is None:
         raise InvalidRequest(f"the deadline {deadline.isoformat()} has no time zone: use datetime.now(UTC) + ...")
     return round(deadline.timestamp() * _SECOND_US)
