@@ -51,7 +51,7 @@ class Bites:
         return costs.bite_tokens(decodes)
 
     def next(self, costs: StepCosts | None, decodes: int, *, gives_way: bool) -> int:
-        """Of this step's bite. gives_way: somebody within its share prefills too, and has up to three steps to itself."""
+        """Of this step's bite. gives_way: others, within their share, prefill too; three steps are theirs alone."""
         if gives_way and self._skipped < _MOST_SKIPPED:
             self._skipped += 1
             return 0
