@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+
 from tests.brokers import Broker
 from tests.timing import eventually, within
 
@@ -43,6 +45,17 @@ class System:
         found = re.search(r"hr_[0-9a-f]{12}_[0-9a-f]{40}", self.headrace("keys", "add", name))
         assert found is not None
         return found[0]
+
+    def ask(self, key: str, text: str) -> str:
+        """The echo engine's answer of eight tokens, over HTTP."""
+        response = httpx.post(
+            f"{self.gateway_url}/v1/responses",
+            headers={"Authorization": f"Bearer {key}"},
+            json={"model": "echo", "input": text, "max_output_tokens": 8},
+            timeout=within(60),
+        )
+        assert response.status_code == 200, response.text
+        return str(response.json()["output"][0]["content"][0]["text"])
 
     def serve_model(self, version: str, location: Path, **settings: str) -> None:
         """Register a version, give it the alias of its name, and start a worker of its own for it."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import httpx
 import pytest
 
 from eventlog.admin import LogAdmin
@@ -49,7 +48,7 @@ from schemas.topics import (
 from tests.brokers import Broker
 from tests.journey.system import System, running_system
 from tests.schema_registry import Reply, StandIn, schema_ids, stand_in
-from tests.timing import eventually, within
+from tests.timing import eventually
 
 pytestmark = pytest.mark.slow
 TOPICS = Topics()
@@ -107,14 +106,7 @@ class World:
         return [record.event() for record in records if record.value not in future]
 
     def ask(self, text: str) -> str:
-        response = httpx.post(
-            f"{self.system.gateway_url}/v1/responses",
-            headers={"Authorization": f"Bearer {self.key}"},
-            json={"model": "echo", "input": text, "max_output_tokens": 8},
-            timeout=within(60),
-        )
-        assert response.status_code == 200, response.text
-        return str(response.json()["output"][0]["content"][0]["text"])
+        return self.system.ask(self.key, text)
 
 
 def disturb(world: World) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
 from eventlog.profile import BrokerProfile
@@ -29,17 +28,6 @@ pytestmark = pytest.mark.slow
 def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
     with running_registry(tmp_path_factory.mktemp("registry")) as registry:
         yield registry
-
-
-def answer(system: System, key: str, text: str) -> str:
-    response = httpx.post(
-        f"{system.gateway_url}/v1/responses",
-        headers={"Authorization": f"Bearer {key}"},
-        json={"model": "echo", "input": text, "max_output_tokens": 8},
-        timeout=within(60),
-    )
-    assert response.status_code == 200, response.text
-    return str(response.json()["output"][0]["content"][0]["text"])
 
 
 def kill_parts(system: System, *parts: str) -> None:
@@ -74,12 +62,12 @@ def test_a_registry_that_dies_stops_new_deployments_and_nothing_else(
     url = schema_registry.address.url
     with running_system(broker, tmp_path, HEADRACE_SCHEMA_REGISTRY_URL=url) as system:
         key = system.add_tenant("acme")
-        assert answer(system, key, "before") == "beforebe"
+        assert system.ask(key, "before") == "beforebe"
 
         schema_registry.kill()
-        assert answer(system, key, "after") == "afteraft"
+        assert system.ask(key, "after") == "afteraft"
         kill_parts(system, "gateway", "streams", "worker", "sink")
-        assert answer(system, system.add_tenant("bolt"), "again") == "againaga"
+        assert system.ask(system.add_tenant("bolt"), "again") == "againaga"
         refused = subprocess.run(
             [sys.executable, "-m", "infra.cli", "schemas", "register"],
             env=system.environment, capture_output=True, text=True, timeout=within(60), check=False,
