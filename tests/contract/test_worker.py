@@ -122,7 +122,8 @@ async def test_a_stopped_worker_leaves_its_requests_to_the_next_one(stage: Stage
 
 async def test_a_second_worker_takes_a_part_of_the_work_and_of_what_is_running(stage: Stage) -> None:
     tenant = stage.add_tenant()
-    orders = [stage.order(tenant, f"request {n} ", max_output_tokens=60) for n in range(8)]
+    # eight seconds of work: on a busy machine a worker takes some to join
+    orders = [stage.order(tenant, f"request {n} ", max_output_tokens=160) for n in range(8)]
     async with running_worker(stage.settings("first", echo_tokens_per_second=20.0)):
         for n, order in enumerate(orders):
             stage.send(order, partition=n % TOPICS.work)
