@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import suppress
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
@@ -65,8 +64,7 @@ class Connection:
         """Readers get Closed."""
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})  # however it ended, the other connections are to be closed too
         if self._socket is not None:  # opened, and never used
             await self._hang_up(self._socket)
         self.session.fail_all(Closed("the stream is closed"))
