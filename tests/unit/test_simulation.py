@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import pytest
 
+from gpu_consumers.scheduler import Scheduler
 from tests.simulation.arrivals import FLOOD, Arrival, Trace, traces
 from tests.simulation.report import Figures, figures, service_bound
-from tests.simulation.simulator import INFO, MEASURED, SCHEDULERS, Run, ServiceGaps, simulate
+from tests.simulation.simulator import INFO, MEASURED, SCHEDULERS, Run, ServiceGaps, ours, simulate
 
 TRACES = {trace.name: trace for trace in traces()}
 OVERLOADED = ("poisson", "weighted", "heavy tail", "deadlines")
@@ -50,13 +52,15 @@ def test_a_running_decode_is_in_every_step_and_no_step_is_longer_than_its_tokens
     assert found.longest_step_us <= MEASURED.duration_us(INFO.max_step_tokens, INFO.slots)
 
 
-@pytest.mark.parametrize("light", ["light1", "light2"])
-def test_a_flood_raises_a_light_tenants_time_to_first_token_by_a_quarter_at_most(light: str) -> None:
+@pytest.mark.parametrize("make", [ours, lambda: Scheduler(INFO)], ids=["step costs", "no step costs"])
+def test_a_flood_raises_a_light_tenants_time_to_first_token_by_a_quarter_at_most(make: Callable[[], Scheduler]) -> None:
     trace = TRACES[FLOOD]
     quiet = trace.without(FLOOD)
-    alone = figures(quiet, simulate(quiet)).ttft_ms[light][1]
-    assert seen(FLOOD).ttft_ms[light][1] <= 1.25 * alone
-    assert seen(FLOOD, "round robin").ttft_ms[light][1] > 1.25 * alone
+    alone = figures(quiet, simulate(quiet, make)).ttft_ms
+    beside_the_flood = figures(trace, simulate(trace, make)).ttft_ms
+    for light in ("light1", "light2"):
+        assert beside_the_flood[light][1] <= 1.25 * alone[light][1]
+        assert seen(FLOOD, "round robin").ttft_ms[light][1] > 1.25 * alone[light][1]
 
 
 def test_a_flood_gives_up_at_most_an_eighth_of_its_throughput_to_that() -> None:
