@@ -48,7 +48,8 @@ def load_torch_engine(
     device: a torch device, such as "cpu" or "cuda:0".
     slots: sequences held at once; each may hold `max_context_tokens` (None: as many as the model was made for).
         `KvMemory` says what that costs.
-    max_step_tokens: what `EngineInfo` tells the scheduler (None: 256 on a CPU, 2048 elsewhere).
+    max_step_tokens: what `EngineInfo` tells the scheduler (None: 256 on a CPU, 2048 elsewhere, and one more for each
+        slot: what decodes take must not make a prompt of 256 tokens need a second step).
     threads: torch's CPU threads, a setting of the whole process (None: as it is).
     kernels_dir: where kernels compiled for this machine are kept, and made if they are missing (None: torch's own
         operations do their work).
@@ -64,7 +65,7 @@ def load_torch_engine(
     config = _config(Path(path))
     _refuse_unsupported(config)
     context = _context(config, max_context_tokens)
-    step_tokens = (256 if torch_device.type == "cpu" else 2048) if max_step_tokens is None else max_step_tokens
+    step_tokens = (256 if torch_device.type == "cpu" else 2048) + slots if max_step_tokens is None else max_step_tokens
     _at_least_one("max_step_tokens", step_tokens)
     loaded = _weights(Path(path), torch_dtype)
     info = EngineInfo(

@@ -32,7 +32,7 @@ def test_the_engine_says_what_the_scheduler_must_know(directory: Path) -> None:
     edit(directory / "generation_config.json", eos_token_id=[2, 5])
     info = load_torch_engine(str(directory), dtype="float32", slots=3, max_context_tokens=99, threads=1).info
     assert (info.name, info.slots, info.max_context_tokens) == ("torch", 3, 99)
-    assert (info.vocabulary_size, info.max_step_tokens) == (120, 256)
+    assert (info.vocabulary_size, info.max_step_tokens) == (120, 256 + info.slots)
     assert info.eos_token_ids == {2, 5}
 
 
