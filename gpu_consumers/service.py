@@ -31,6 +31,7 @@ from gpu_consumers.intake import Intake
 from gpu_consumers.metrics import WorkerMetrics
 from gpu_consumers.service_thread import ServiceThread
 from gpu_consumers.settings import WorkerSettings
+from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import WorkerIdentity, WorkerTelemetry
 from gpu_consumers.throughput import measure_throughput
 from gpu_consumers.work import Message, Wake
@@ -66,13 +67,13 @@ async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[
         if registered is None:
             return
         engine, model = await asyncio.to_thread(_open, registered, settings)
-        throughput = await asyncio.to_thread(_measured, engine, registered, settings)
+        throughput, costs = await asyncio.to_thread(_measured, engine, registered, settings)
         if settings.metrics_port is not None:
             server, _ = start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
             log.info("metrics at http://127.0.0.1:%d/metrics", server.server_port)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
-        await _Running(settings, engine, model, metrics, reader, throughput).until(stop, ready)
+        await _Running(settings, engine, model, metrics, reader, throughput, costs).until(stop, ready)
 
 
 class _Running:
@@ -86,6 +87,7 @@ class _Running:
         metrics: WorkerMetrics,
         reader: RegistryReader,
         throughput: ThroughputMeasured,
+        costs: StepCosts | None,
     ) -> None:
         self._reader = reader
         self._throughput = throughput
@@ -125,6 +127,8 @@ class _Running:
             done=self._intake.done,
             stop=self._stop_worker,
         )
+        if costs is not None:
+            self._worker.set_step_costs(costs)
 
     def _tell_joined(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         def tell() -> None:
@@ -207,10 +211,13 @@ def _open(registered: ModelRegistered, settings: WorkerSettings) -> tuple[Engine
     return engine, Model(tokenizer, engine.info.eos_token_ids)
 
 
-def _measured(engine: Engine, registered: ModelRegistered, settings: WorkerSettings) -> ThroughputMeasured:
-    """What the engine can do, before the group hears of us. Without points if there was no time to measure any."""
+def _measured(
+    engine: Engine, registered: ModelRegistered, settings: WorkerSettings
+) -> tuple[ThroughputMeasured, StepCosts | None]:
+    """What the engine can do, before the group hears of us, for others and for the scheduler."""
     began = monotonic()
-    points = measure_throughput(engine, budget_seconds=settings.throughput_seconds, clock=monotonic)
+    measured = measure_throughput(engine, budget_seconds=settings.throughput_seconds, clock=monotonic)
+    points = measured.points
     if points:
         best = max(points, key=lambda point: point.output_tokens_per_second)
         log.info(
@@ -218,7 +225,7 @@ def _measured(engine: Engine, registered: ModelRegistered, settings: WorkerSetti
             len(points), monotonic() - began, best.output_tokens_per_second, best.batch_size,
         )  # fmt: skip
     is_echo = engine.info.name == "echo"
-    return ThroughputMeasured(
+    event = ThroughputMeasured(
         worker=settings.worker_id,
         at_us=now_us(),
         deployment=settings.deployment,
@@ -228,3 +235,4 @@ def _measured(engine: Engine, registered: ModelRegistered, settings: WorkerSetti
         dtype="" if is_echo else settings.dtype,
         points=points,
     )
+    return event, measured.costs

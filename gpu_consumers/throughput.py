@@ -7,12 +7,14 @@ front of the curve and a large one all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from gpu_consumers.engine import Engine, EngineInfo
 from gpu_consumers.scheduler import Scheduler
-from gpu_consumers.sequence import Sequence
+from gpu_consumers.sequence import Sequence as TokenSequence
+from gpu_consumers.step_costs import StepCosts
 from schemas.events import ThroughputPoint
 
 DECODE_STEPS = 3
@@ -23,20 +25,44 @@ _CONTEXT_GROWTH = 8
 _LEAST_SECONDS = 1e-9
 
 
-def measure_throughput(
-    engine: Engine, *, budget_seconds: float, clock: Callable[[], float]
-) -> tuple[ThroughputPoint, ...]:
-    """The curve by batch size, then by context. The engine must be warm and without sequences, and is so afterwards.
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What was measured.
+
+    points: the curve by batch size, then by context; empty if there was no time for any.
+    costs: what a step costs the scheduler; None if too little was measured to tell.
+    """
+
+    points: tuple[ThroughputPoint, ...] = ()
+    costs: StepCosts | None = None
+
+
+def measure_throughput(engine: Engine, *, budget_seconds: float, clock: Callable[[], float]) -> Throughput:
+    """The engine must be warm and without sequences, and is so afterwards.
 
     budget_seconds: no step begins later than this, but for the one that frees the slots; what is not measured by
-        then is not in the curve, which is empty if there was no time for anything.
+        then is not in the curve.
     clock: seconds.
     """
     if budget_seconds <= 0:
-        return ()
+        return Throughput()
     trial = _Trial(engine, clock, clock() + budget_seconds)
     points = [point for context_tokens in contexts(engine.info) for point in trial.points(context_tokens)]
-    return tuple(sorted(points, key=lambda point: (point.batch_size, point.context_tokens)))
+    points.sort(key=lambda point: (point.batch_size, point.context_tokens))
+    return Throughput(tuple(points), step_costs(points, trial.seconds_of_prompt_token))
+
+
+def step_costs(points: Sequence[ThroughputPoint], seconds_of_prompt_token: float) -> StepCosts | None:
+    """A line through the times of the smallest and the largest batch with the shortest context; None without both."""
+    shortest = min((point.context_tokens for point in points), default=0)
+    steps = {
+        p.batch_size: 1e6 * p.batch_size / p.output_tokens_per_second for p in points if p.context_tokens == shortest
+    }
+    if len(steps) < 2 or seconds_of_prompt_token <= 0:
+        return None
+    small, large = min(steps), max(steps)
+    decode_us = max(0.0, (steps[large] - steps[small]) / (large - small))
+    return StepCosts(max(0.0, steps[small] - small * decode_us), decode_us, 1e6 * seconds_of_prompt_token)
 
 
 def contexts(info: EngineInfo) -> list[int]:
@@ -66,7 +92,7 @@ class _Trial:
         self._pending: set[str] = set()  # have no token yet
         self._refused = False
         self._step_ended_at = 0.0
-        self._seconds_of_prompt_token = 0.0
+        self.seconds_of_prompt_token = 0.0
         self._seconds_of_decode = 0.0
 
     def points(self, context_tokens: int) -> list[ThroughputPoint]:
@@ -91,7 +117,7 @@ class _Trial:
         return found
 
     def _affords(self, prompt_tokens: int) -> bool:
-        needed = prompt_tokens * self._seconds_of_prompt_token + DECODE_STEPS * self._seconds_of_decode
+        needed = prompt_tokens * self.seconds_of_prompt_token + DECODE_STEPS * self._seconds_of_decode
         return self._clock() + needed <= self._until
 
     @property
@@ -103,7 +129,7 @@ class _Trial:
         info = self._engine.info
         for number in range(len(self._running), batch_size):
             prompt = tuple((number + 7 * position) % info.vocabulary_size for position in range(context_tokens))
-            self._scheduler.add(Sequence(str(number), "", prompt, info.max_context_tokens))
+            self._scheduler.add(TokenSequence(str(number), "", prompt, info.max_context_tokens))
             self._running.append(str(number))
             self._pending.add(str(number))
         began = self._step_ended_at = self._clock()
@@ -111,7 +137,7 @@ class _Trial:
         while self._pending and self._goes_on:
             prompt_tokens += self._step()[0]
         # Over all of it: the last chunk of a prompt may be one token, which takes a whole step all the same.
-        self._seconds_of_prompt_token = (self._step_ended_at - began) / max(1, prompt_tokens)
+        self.seconds_of_prompt_token = (self._step_ended_at - began) / max(1, prompt_tokens)
 
     def _decode_times(self) -> list[float]:
         """Seconds of up to DECODE_STEPS steps in which the whole batch decodes; none if that was not reached."""

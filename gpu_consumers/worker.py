@@ -29,6 +29,7 @@ from gpu_consumers.output import FinishReason
 from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.scheduler import Scheduler, Step
 from gpu_consumers.sequence import why_not_servable
+from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import Load, WorkerTelemetry
 from gpu_consumers.work import Cancel, Drop, Message, Wake, Work
 from schemas.events import GenerationFailed, GenerationFinished
@@ -106,6 +107,10 @@ class Worker:
 
     def _load(self) -> Load:
         return Load(self._scheduler.running_count, self._scheduler.waiting_count, self._engine.kv_use())
+
+    def set_step_costs(self, costs: StepCosts) -> None:
+        """What the engine's steps were measured to take; before `run`."""
+        self._scheduler.set_step_costs(costs)
 
     def _take_messages(self) -> None:
         idle = not self._active

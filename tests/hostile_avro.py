@@ -64,7 +64,7 @@ class BodyWriter:
         kind = schema if isinstance(schema, str) else schema["type"]
         if not isinstance(kind, str):
             return self.body(kind)
-        if kind in self._named:
+        if kind in self._named and kind not in _WRITERS:  # nobody can name a type like one of Avro's own
             return self.body(self._named[kind])
         if isinstance(schema, Mapping) and "name" in schema:
             self._named[schema["name"]] = self._named[f"{schema.get('namespace', 'headrace.v1')}.{schema['name']}"] = (

@@ -135,9 +135,10 @@ async def test_a_second_worker_takes_a_part_of_the_work_and_of_what_is_running(s
         (terminal,) = answer.terminals
         assert isinstance(terminal, GenerationFinished)
         assert_whole(order, answer, attempts=[1, 2] if terminal.worker == "second" else [1])
-    # what one of the two partitions held moved, and what the other held was left alone
-    assert [terminal.worker for order in orders for terminal in answers[order.request_id].terminals
-            if isinstance(terminal, GenerationFinished)].count("second") == 4  # fmt: skip
+    # What one of the two partitions held moved, and what the other held was left alone; on a busy machine the first
+    # worker may miss its heartbeats meanwhile, and then all of it moves.
+    ends = [answers[order.request_id].terminals[0] for order in orders]
+    assert sum(isinstance(end, GenerationFinished) and end.worker == "second" for end in ends) in (4, 8)
 
 
 async def test_a_cancel_ends_a_running_and_a_waiting_request(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.engines.echo import EchoEngine
 from gpu_consumers.plan import StepPlan, StepResult
-from gpu_consumers.throughput import batch_sizes, contexts, measure_throughput
+from gpu_consumers.throughput import batch_sizes, contexts, measure_throughput, step_costs
 from schemas.events import ThroughputPoint
 
 INFO = EchoEngine().info
@@ -38,7 +38,7 @@ class TimedEngine(EchoEngine):
 
 
 def curve(engine: TimedEngine, seconds: float) -> dict[tuple[int, int], float]:
-    points = measure_throughput(engine, budget_seconds=seconds, clock=engine.clock)
+    points = measure_throughput(engine, budget_seconds=seconds, clock=engine.clock).points
     assert points == tuple(sorted(points, key=lambda p: (p.batch_size, p.context_tokens)))
     return {(p.batch_size, p.context_tokens): round(p.output_tokens_per_second, 6) for p in points}
 
@@ -98,7 +98,7 @@ def test_an_echo_engine_is_as_fast_as_it_is_told_to_be() -> None:
         now += seconds
 
     engine = EchoEngine(slots=3, max_context_tokens=60, tokens_per_second=50.0, clock=lambda: now, wait=wait)
-    points = measure_throughput(engine, budget_seconds=60.0, clock=lambda: now)
+    points = measure_throughput(engine, budget_seconds=60.0, clock=lambda: now).points
     assert [(p.batch_size, p.context_tokens, round(p.output_tokens_per_second)) for p in points] == [
         (1, 30, 50),
         (2, 30, 100),
@@ -123,7 +123,7 @@ def test_a_pause_between_two_steps_makes_no_engine_fast() -> None:
             return result
 
     engine = Interrupted(slots=1, max_context_tokens=60, tokens_per_second=50.0, clock=lambda: now, wait=wait)
-    (point,) = measure_throughput(engine, budget_seconds=60.0, clock=lambda: now)
+    (point,) = measure_throughput(engine, budget_seconds=60.0, clock=lambda: now).points
     assert point.output_tokens_per_second <= 50.0
 
 
@@ -144,7 +144,7 @@ def test_a_sequence_that_the_engine_refuses_ends_the_curve_where_it_is() -> None
 
 
 def test_a_step_that_takes_no_time_at_all_is_no_division_by_zero() -> None:
-    points = measure_throughput(TimedEngine(), budget_seconds=1.0, clock=lambda: 0.0)
+    points = measure_throughput(TimedEngine(), budget_seconds=1.0, clock=lambda: 0.0).points
     assert all(isinstance(point, ThroughputPoint) and point.output_tokens_per_second > 0 for point in points)
 
 
@@ -159,3 +159,19 @@ def test_contexts_reach_half_of_what_a_slot_holds(most: int, expected: list[int]
 def test_batch_sizes_double_up_to_all_slots(slots: int, expected: list[int]) -> None:
     info: EngineInfo = replace(INFO, slots=slots)
     assert batch_sizes(info) == expected
+
+
+def test_what_a_step_costs_is_told_to_the_scheduler() -> None:
+    engine = TimedEngine(prompt_token=0.001, decode=0.010, row=0.005)
+    costs = measure_throughput(engine, budget_seconds=1000.0, clock=engine.clock).costs
+    assert costs is not None
+    assert (round(costs.step_us), round(costs.decode_us)) == (10_000, 5_000)
+    assert 1_000 <= costs.prefill_token_us < 1_500  # what decodes beside it is in it
+
+
+def test_one_batch_size_does_not_tell_what_a_step_costs() -> None:
+    engine = TimedEngine(slots=1)
+    assert measure_throughput(engine, budget_seconds=1000.0, clock=engine.clock).costs is None
+    assert step_costs([], 0.001) is None
+    points = [ThroughputPoint(batch_size=size, context_tokens=32, output_tokens_per_second=50.0) for size in (1, 4)]
+    assert step_costs(points, 0.0) is None, "no prompt was timed"

@@ -349,7 +349,7 @@ def test_measuring_the_throughput_changes_no_token_that_is_made_afterwards(model
     engine = engine_of(directory)
     engine.warm_up()
     free = engine.free_blocks
-    points = measure_throughput(engine, budget_seconds=60.0, clock=monotonic)
+    points = measure_throughput(engine, budget_seconds=60.0, clock=monotonic).points
     assert [(point.batch_size, point.context_tokens) for point in points] == [
         (size, context) for size in (1, 2, 4) for context in (32, 128)
     ]
