@@ -29,6 +29,12 @@ class RecordRefused(DeliveryFailed):
     code = "record_refused"
 
 
+class RecordTooLarge(RecordRefused):
+    """It has more bytes than a record may have. Nothing was sent."""
+
+    code = "record_too_large"
+
+
 class LogUnreachable(EventLogError):
     """No broker answered."""
 

@@ -19,7 +19,7 @@ from typing import Self
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as KafkaMessage
 
-from eventlog.errors import DeliveryFailed, LogBusy, RecordRefused
+from eventlog.errors import DeliveryFailed, LogBusy, RecordRefused, RecordTooLarge
 from eventlog.profile import BrokerProfile
 from schemas.events import Event
 from schemas.headers import headers_of
@@ -75,7 +75,7 @@ class EventProducer:
         traceparent: of the record that this event follows from.
         max_bytes: of the whole record.
 
-        Raises LogBusy and DeliveryFailed (nothing was sent; RecordRefused if it is too large), and UnencodableEvent.
+        Raises LogBusy and DeliveryFailed (nothing was sent; RecordTooLarge if it is that), and UnencodableEvent.
         """
         self.send_bytes(
             topic,
@@ -103,7 +103,7 @@ class EventProducer:
         if value is not None and len(value) + len(key) > max_bytes // 2:
             size = len(value) + len(key) + sum(len(name) + len(content) + 10 for name, content in headers)
             if size > max_bytes:
-                raise RecordRefused(f"{topic}: {size} bytes, more than the {max_bytes} that a record may have")
+                raise RecordTooLarge(f"{topic}: {size} bytes, more than the {max_bytes} that a record may have")
 
         def acknowledged(error: KafkaError | None, _message: KafkaMessage) -> None:
             if on_delivery is not None:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from eventlog.clock import monotonic, now_ms, now_us
-from eventlog.errors import EventLogError
+from eventlog.errors import EventLogError, RecordTooLarge
 from eventlog.producer import EventProducer
 from eventlog.reader import Position
-from gateway.errors import NotFound, Overloaded
+from gateway.errors import NotFound, Overloaded, RequestTooLarge
 from gateway.log_backfill import LogBackfill
 from gateway.log_tail import LogTail
 from gateway.metrics import GatewayMetrics
@@ -77,7 +77,8 @@ class Responses:
         deadline_at_us: int | None = None,
         traceparent: str | None = None,
     ) -> OpenResponse:
-        """Write the request; returns when the broker has it. Raises Overloaded, and then it may or may not have it.
+        """Write the request; returns when the broker has it. Raises RequestTooLarge, and Overloaded: then it may or may
+        not have it.
 
         traceparent: what the client sent under this name.
         """
@@ -199,6 +200,10 @@ class Responses:
         try:
             async with asyncio.timeout(self._settings.accept_seconds):
                 await self._producer.deliver(topic, event, key=event.request_id, traceparent=traceparent)
+        except RecordTooLarge as error:
+            raise RequestTooLarge(
+                f"the request does not fit into one record of the log ({error}); shorten it"
+            ) from error
         except (EventLogError, TimeoutError) as error:
             raise self._unreachable(error) from error
 

@@ -277,6 +277,12 @@ def test_a_body_over_the_limit_is_refused_announced_or_not(here: World, http: ht
     assert http.post("/v1/responses", json={"model": "chat", "input": "x"}).status_code == 200
 
 
+def test_a_request_that_no_record_of_the_log_holds_is_too_large_and_not_to_be_tried_again(http: httpx.Client) -> None:
+    answer = http.post("/v1/responses", json={"model": "chat", "input": "x " * 500_000})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+    assert "retry-after" not in answer.headers
+
+
 def test_another_tenants_response_is_not_found(here: World, client: openai.OpenAI) -> None:
     made = client.responses.create(model="chat", input="secret")
     with pytest.raises(openai.NotFoundError):

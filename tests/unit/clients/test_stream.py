@@ -256,10 +256,21 @@ async def test_events_can_be_taken_many_at_a_time() -> None:
     assert [event.delta for event in events if isinstance(event, OutputTextDelta)] == list(WORDS)
 
 
+def test_a_key_that_no_header_carries_is_refused_and_not_shown() -> None:
+    with pytest.raises(InvalidRequest, match="line end") as refused:
+        Stream("http://127.0.0.1:1", api_key="hr_secret\n")
+    assert "secret" not in str(refused.value)
+
+
 async def test_what_is_no_request_is_refused_before_it_is_sent() -> None:
     with gateway(answer_whole) as url:
         async with stream_to(url) as stream:
-            for wrong in ({"type": "ping"}, {"input": object()}, {"input": "x" * (4 * 1024 * 1024)}):
+            for wrong in (
+                {"type": "ping"},
+                {"input": object()},
+                {"top_p": float("nan")},
+                {"input": "x" * 4 * 1024 * 1024},
+            ):
                 with pytest.raises(InvalidRequest):
                     await stream.create(**wrong)
     with pytest.raises(InvalidRequest, match="http://host:port"):

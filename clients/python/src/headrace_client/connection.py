@@ -114,7 +114,7 @@ class Connection:
         try:
             return await connect(
                 settings.endpoint(),
-                additional_headers={**settings.headers, "Authorization": f"Bearer {settings.api_key}"},
+                additional_headers={**settings.headers, "Authorization": settings.authorization()},
                 ssl=settings.tls,
                 open_timeout=settings.connect_s,
                 close_timeout=_CLOSE_S,
@@ -130,7 +130,7 @@ class Connection:
                 raise GatewayUnreachable(f"{settings.url} answers {status}") from error
             raise GatewayRefused(
                 f"{settings.url} refuses the connection with {status}: "
-                + ("is the API key right?" if status in (401, 403) else "is it a gateway?"),
+                + ("is the API key right?" if status == 401 else "is this the address of a gateway?"),
                 status=status,
             ) from error
         except InvalidURI as error:

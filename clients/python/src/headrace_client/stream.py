@@ -28,6 +28,7 @@ class Stream:
     def __init__(self, url: str, *, api_key: str, **settings: Any) -> None:
         self._settings = StreamSettings(url, api_key, **settings)
         self._settings.endpoint()  # raises for what is no address
+        self._settings.authorization()  # and for what is no key
         self._main: Connection | None = None
         self._responses: dict[ResponseState, Response] = {}
         self._alone: set[Connection] = set()
@@ -238,7 +239,7 @@ def _check(request: Mapping[str, Any]) -> None:
     if own := request.keys() & {"type", "event_id"}:
         raise InvalidRequest(f"{sorted(own)} are set here")
     try:
-        size = len(json.dumps(request, ensure_ascii=False).encode())
+        size = len(json.dumps(request, ensure_ascii=False, allow_nan=False).encode())
     except (TypeError, ValueError) as error:
         raise InvalidRequest(f"the request can't be written as JSON: {error}") from error
     if size > MOST_REQUEST_BYTES:

@@ -47,6 +47,12 @@ class StreamSettings:
         path = parts.path.rstrip("/")
         return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{path.removesuffix('/v1/responses')}/v1/responses"
 
+    def authorization(self) -> str:
+        """The header. Raises InvalidRequest for a key that no header can carry; its message does not show the key."""
+        if not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise InvalidRequest("the API key has a line end, or another character that no key has: was it read whole?")
+        return f"Bearer {self.api_key}"
+
     @property
     def proxy(self) -> Literal[True] | None:
         """Whether the environment's proxies are looked at."""
