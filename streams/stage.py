@@ -181,6 +181,6 @@ def _record_of(event: EventT[Any], codec: Codec) -> Record:
         timestamp_ms=int((message.timestamp or 0) * 1000),
         key=message.key,
         value=message.value or b"",
-        headers=list(headers.items() if isinstance(headers, dict) else headers),
+        headers=[(name, value or b"") for name, value in (headers.items() if isinstance(headers, dict) else headers)],
         codec=codec,
     )

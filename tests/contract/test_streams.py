@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import Producer
@@ -103,7 +103,8 @@ class Log:
         assert self._producer.flush() == 0
 
     def write_bytes(self, topic: str, value: bytes, partition: int | None = None) -> None:
-        self._producer.send_bytes(topic, value, key=b"k", headers=[], partition=partition)
+        headers: Any = [("empty", None)]  # Kafka allows it, we write none
+        self._producer.send_bytes(topic, value, key=b"k", headers=headers, partition=partition)
         assert self._producer.flush() == 0
 
     def submit(self, tenant: str, text: str = "hello", *, model: str = MODEL.model_version) -> str:
@@ -308,6 +309,7 @@ async def test_what_can_not_be_read_goes_to_the_dead_letters_and_nothing_stops_b
     ]
     poison = next(e for e in letters if e.value == b"poison")
     assert (poison.origin_topic, poison.origin_partition, poison.origin_offset) == (requests, 0, 0)
+    assert poison.headers == {"empty": b""}
     assert (shared.origin_topic, shared.value) == (VALIDATED.name, b"poison for all")
 
 
