@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from headrace_client import (
     AnswerFailed,
@@ -26,6 +27,7 @@ from headrace_client import (
     InvalidRequest,
     NotDelivered,
     Producer,
+    RegistryFailed,
     Rejected,
     RequestRefused,
     ResultTimeout,
@@ -35,6 +37,7 @@ from headrace_client import (
 )
 from infra.runtime.ports import free_port
 from schemas.events import RequestSubmitted
+from schemas.topics import tokens_topic
 from tests.brokers import Broker
 from tests.contract.gateway_world import FakeUpstream, Step, register_tenant
 from tests.gateway_events import admitted, failed, finished, rejected, started, tokens
@@ -225,6 +228,21 @@ def test_what_another_producer_has_submitted_is_not_this_ones_to_cancel(here: He
     asked = producer.submit(tenant=here.tenant, model="chat", prompt="x")
     with Producer(here.servers, source="other", **QUICK) as other, pytest.raises(InvalidRequest, match="not submitted"):
         other.cancel(asked)
+
+
+def test_answers_with_a_registrys_ids_are_a_typed_error_for_those_who_have_no_registry(
+    here: Here, broker: Broker
+) -> None:
+    here.upstream.script_for["framed"] = lambda request: []
+    with (
+        EventProducer(broker.profile, client_id="test") as log,
+        Producer(here.servers, source="test", **QUICK) as producer,
+    ):
+        asked = producer.submit(tenant=here.tenant, model="framed", prompt="x")
+        key = asked.request_id.encode()
+        log.write(tokens_topic(here.tenant), asked.partition, b"\0\0\0\0\x07body", key=key, headers=[])
+        with pytest.raises(RegistryFailed, match=r"id 7.*set schema_registry_url"):
+            producer.answer(asked, timeout=within(20))
 
 
 def test_a_request_larger_than_a_record_is_no_request(here: Here, producer: Producer) -> None:

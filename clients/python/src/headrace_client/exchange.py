@@ -21,9 +21,9 @@ from confluent_kafka import Producer as KafkaProducer
 
 from headrace_client.contract.codec import SINGLE_OBJECT
 from headrace_client.contract.errors import ContractError
-from headrace_client.contract.events import TokenLogEvent
+from headrace_client.contract.events import Event, TokenLogEvent
 from headrace_client.drafts import Draft, Drafts, OnDelivery
-from headrace_client.errors import Backpressure, Closed, DeliveryFailed, HeadraceError, InvalidRequest, LogUnreachable
+from headrace_client.errors import Backpressure, Closed, DeliveryFailed, HeadraceError, InvalidRequest, RegistryFailed
 from headrace_client.inbox import Inbox
 from headrace_client.log_tail import LogTail, Place
 from headrace_client.requests import RequestFields, check_fields
@@ -332,12 +332,7 @@ class Exchange:
         for record in records:
             key = record.key()
             if (key.encode() if isinstance(key, str) else key or b"") in self._inbox:
-                try:
-                    event = self._codec.decode(record.value() or b"")
-                except ContractError as error:
-                    self.skipped_events += 1
-                    _LOG.warning("skipped a record of %s at %s: %s", record.topic(), record.offset(), error)
-                    continue
+                event = self._decoded(record)
                 if isinstance(event, TokenLogEvent):
                     events.append(event)
         with self._lock:
@@ -346,7 +341,20 @@ class Exchange:
         if grown:
             self._waiters.wake(_EVERYTHING, *{submission.tenant for submission in grown}, *ended)
 
-    def _fail(self, failure: LogUnreachable) -> None:
+    def _decoded(self, record: Message) -> Event | None:
+        """None for what this version can't read. Raises RegistryFailed for ids that there is nobody to ask about."""
+        try:
+            return self._codec.decode(record.value() or b"")
+        except ContractError as error:
+            if getattr(error, "schema_id", None) is not None and self.settings.schema_registry_url is None:
+                raise RegistryFailed(
+                    f"answers are in Confluent framing ({error}): set schema_registry_url to the deployment's registry"
+                ) from error
+            self.skipped_events += 1
+            _LOG.warning("skipped a record of %s at %s: %s", record.topic(), record.offset(), error)
+            return None
+
+    def _fail(self, failure: HeadraceError) -> None:
         self._failure = failure
         self._waiters.wake_all()
 

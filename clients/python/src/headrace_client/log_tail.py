@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from headrace_client.clock import monotonic
 from headrace_client.contract.topics import requests_topic, tokens_topic
-from headrace_client.errors import LogUnreachable, UnknownTenant
+from headrace_client.errors import HeadraceError, LogUnreachable, UnknownTenant
 
 _LOG = logging.getLogger("headrace_client")
 _ANSWER_S = 10.0
@@ -55,7 +55,7 @@ class LogTail:
         full: Callable[[str], bool],
         drained: Callable[[str], bool],
         paused: Callable[[str], None],
-        failed: Callable[[LogUnreachable], None],
+        failed: Callable[[HeadraceError], None],
     ) -> None:
         self._consumer = Consumer(dict(settings))
         self._finder = Consumer(dict(settings))
@@ -138,6 +138,8 @@ class LogTail:
                 # Asked for many, librdkafka waits until it has them all: wait for one, then take what is there.
                 if first := self._consumer.consume(1, _POLL_S):
                     self._take(first + self._consumer.consume(_MOST_RECORDS - 1, 0))
+        except HeadraceError as error:
+            self._failed(error)
         except Exception as error:
             _LOG.exception("reading results has ended")
             self._failed(LogUnreachable(f"reading results has ended: {error}"))

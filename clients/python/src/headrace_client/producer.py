@@ -71,7 +71,7 @@ class Producer:
 
         timeout: longest wait for the next one, in seconds; ResultTimeout past it, and iterating again goes on.
 
-        Raises LogUnreachable and Closed.
+        Raises LogUnreachable, RegistryFailed (answers in Confluent framing, and no `schema_registry_url`) and Closed.
         """
         with self._exchange.reading(tenant):
             question = self._exchange.next_result(tenant, follow=follow)
@@ -85,7 +85,7 @@ class Producer:
         with retry_after_ms), not before the server says, with jitter; None: the first rejection is raised.
 
         Raises RequestRefused, AnswerFailed, DeliveryFailed, ResultTimeout (it can be asked for again), Backpressure
-        (see `most_unread`), LogUnreachable, Closed, and InvalidRequest if its end has been read.
+        (see `most_unread`), LogUnreachable, RegistryFailed, Closed, and InvalidRequest if its end has been read.
         """
         give_up_at = None if timeout is None else monotonic() + timeout
         attempt = 0
