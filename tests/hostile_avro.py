@@ -64,7 +64,8 @@ class BodyWriter:
         kind = schema if isinstance(schema, str) else schema["type"]
         if not isinstance(kind, str):
             return self.body(kind)
-        if kind in self._named and kind not in _WRITERS:  # nobody can name a type like one of Avro's own
+        is_name = isinstance(schema, str) and kind not in PRIMITIVES  # nobody can name a type like one of those
+        if kind in self._named and (is_name or kind not in _WRITERS):
             return self.body(self._named[kind])
         if isinstance(schema, Mapping) and "name" in schema:
             self._named[schema["name"]] = self._named[f"{schema.get('namespace', 'headrace.v1')}.{schema['name']}"] = (
@@ -112,6 +113,7 @@ class BodyWriter:
         return self._place("branch", varint(self._rng.randrange(len(schema["symbols"]) or 1)))
 
 
+PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "string", "bytes"})
 _WRITERS: dict[str, Callable[[BodyWriter, Any], bytes]] = {
     "null": lambda writer, schema: b"",
     "boolean": lambda writer, schema: b"\1",
