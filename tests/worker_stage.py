@@ -25,6 +25,7 @@ from gpu_consumers.settings import WorkerSettings
 from schemas.codec import Codec
 from schemas.events import (
     Event,
+    GenerationFinished,
     GenerationStarted,
     ModelRegistered,
     RequestCancelled,
@@ -256,3 +257,18 @@ def worker_process(settings: WorkerSettings) -> Iterator[subprocess.Popen[bytes]
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def echo(order: RequestRouted) -> str:
+    """What the echo engine answers."""
+    prompt = bytes(order.prompt_token_ids).decode()
+    return (prompt * order.max_output_tokens)[: order.max_output_tokens]
+
+
+def assert_whole(order: RequestRouted, answer: Answer, attempts: list[int]) -> None:
+    assert answer.log.text == echo(order)
+    assert len(answer.log.token_ids) == order.max_output_tokens
+    (terminal,) = answer.terminals
+    assert isinstance(terminal, GenerationFinished)
+    assert (terminal.finish_reason, terminal.output_tokens) == ("length", order.max_output_tokens)
+    assert answer.attempts == attempts

@@ -23,7 +23,7 @@ from schemas.events import (
 from schemas.ids import partition_of
 from schemas.topics import VALIDATED, Topics, dead_letters_topic, tokens_topic, work_topic
 from tests.brokers import Broker
-from tests.worker_stage import TOPICS, Answer, Stage, comes_true, running_worker, worker_process
+from tests.worker_stage import Stage, assert_whole, comes_true, echo, running_worker, worker_process
 
 
 @pytest.fixture
@@ -32,21 +32,6 @@ def stage(broker: Broker) -> Iterator[Stage]:
     stage.register_model()
     yield stage
     stage.close()
-
-
-def echo(order: RequestRouted) -> str:
-    """What the echo engine answers."""
-    prompt = bytes(order.prompt_token_ids).decode()
-    return (prompt * order.max_output_tokens)[: order.max_output_tokens]
-
-
-def assert_whole(order: RequestRouted, answer: Answer, attempts: list[int]) -> None:
-    assert answer.log.text == echo(order)
-    assert len(answer.log.token_ids) == order.max_output_tokens
-    (terminal,) = answer.terminals
-    assert isinstance(terminal, GenerationFinished)
-    assert (terminal.finish_reason, terminal.output_tokens) == ("length", order.max_output_tokens)
-    assert answer.attempts == attempts
 
 
 def quota_copies(stage: Stage) -> list[GenerationFinished | GenerationFailed]:
@@ -118,27 +103,6 @@ async def test_a_stopped_worker_leaves_its_requests_to_the_next_one(stage: Stage
         answers = await stage.until_ended(orders)
     for order in orders:
         assert_whole(order, answers[order.request_id], attempts=[1, 2])
-
-
-async def test_a_second_worker_takes_a_part_of_the_work_and_of_what_is_running(stage: Stage) -> None:
-    tenant = stage.add_tenant()
-    # eight seconds of work: on a busy machine a worker takes some to join
-    orders = [stage.order(tenant, f"request {n} ", max_output_tokens=160) for n in range(8)]
-    async with running_worker(stage.settings("first", echo_tokens_per_second=20.0)):
-        for n, order in enumerate(orders):
-            stage.send(order, partition=n % TOPICS.work)
-        assert await comes_true(lambda: len(stage.answers()) == 8)
-        async with running_worker(stage.settings("second", echo_tokens_per_second=20.0)):
-            answers = await stage.until_ended(orders)
-    for order in orders:
-        answer = answers[order.request_id]
-        (terminal,) = answer.terminals
-        assert isinstance(terminal, GenerationFinished)
-        assert_whole(order, answer, attempts=[1, 2] if terminal.worker == "second" else [1])
-    # What one of the two partitions held moved, and what the other held was left alone; on a busy machine the first
-    # worker may miss its heartbeats meanwhile, and then all of it moves.
-    ends = [answers[order.request_id].terminals[0] for order in orders]
-    assert sum(isinstance(end, GenerationFinished) and end.worker == "second" for end in ends) in (4, 8)
 
 
 async def test_a_cancel_ends_a_running_and_a_waiting_request(stage: Stage) -> None:
