@@ -184,13 +184,14 @@ async def over_responses(client: openai.AsyncOpenAI, ask: Ask) -> Answer:
         model="tiny", input=ask.prompt, temperature=0, max_output_tokens=ask.max_output_tokens, stream=True
     )
     text = ""
-    async for event in stream:
-        if event.type == "response.output_text.delta":
-            text += event.delta
-        if event.type == "response.completed" or event.type == "response.incomplete":
-            assert event.response.output_text == text
-            assert event.response.usage is not None
-            return Answer(ask, event.response.id, text, event.response.usage.output_tokens)
+    async with stream:  # closed here, not when it is collected
+        async for event in stream:
+            if event.type == "response.output_text.delta":
+                text += event.delta
+            if event.type == "response.completed" or event.type == "response.incomplete":
+                assert event.response.output_text == text
+                assert event.response.usage is not None
+                return Answer(ask, event.response.id, text, event.response.usage.output_tokens)
     raise AssertionError("the stream ended before the answer")
 
 
@@ -208,10 +209,11 @@ async def over_chat_completions(client: openai.AsyncOpenAI, ask: Ask) -> Answer:
         max_completion_tokens=ask.max_output_tokens, stream_options={"include_usage": True},
     )  # fmt: skip
     text = ""
-    async for chunk in stream:
-        text += "".join(choice.delta.content or "" for choice in chunk.choices)
-        if chunk.usage is not None:
-            return Answer(ask, chunk.id, text, chunk.usage.completion_tokens)
+    async with stream:  # closed here, not when it is collected
+        async for chunk in stream:
+            text += "".join(choice.delta.content or "" for choice in chunk.choices)
+            if chunk.usage is not None:
+                return Answer(ask, chunk.id, text, chunk.usage.completion_tokens)
     raise AssertionError("the stream ended without its usage")
 
 
