@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Literal, Protocol
 
 from eventlog.clock import monotonic
 from eventlog.errors import DeliveryFailed, EventLogError
@@ -16,6 +17,15 @@ QUIET_SECONDS = 60.0
 numbers again, for which the records of other topics wait a moment."""
 
 log = logging.getLogger("headrace.telemetry")
+
+
+State = Literal["running", "stopping"]
+
+
+class Writer(Protocol):
+    """What takes the reports of a part: a TelemetryWriter."""
+
+    def write(self, event: TelemetryEvent, *, key: str) -> None: ...
 
 
 class TelemetryWriter:

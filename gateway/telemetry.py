@@ -6,21 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol
 
 from prometheus_client import Counter, Gauge
 
 from eventlog.clock import monotonic, now_us
+from eventlog.telemetry import State, Writer
 from gateway.metrics import GatewayMetrics
-from schemas.events import GatewayReported, TelemetryEvent
-
-State = Literal["running", "stopping"]
-
-
-class Writer(Protocol):
-    """What takes the reports: `eventlog.telemetry.TelemetryWriter`."""
-
-    def write(self, event: TelemetryEvent, *, key: str) -> None: ...
+from schemas.events import GatewayReported
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,10 @@ that the engine is stuck.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
 
+from eventlog.telemetry import State, Writer
 from gpu_consumers.engine import KvUse
-from schemas.events import TelemetryEvent, WorkerReported
-
-State = Literal["running", "stopping"]
-
-
-class Writer(Protocol):
-    """What takes the reports: `eventlog.telemetry.TelemetryWriter`."""
-
-    def write(self, event: TelemetryEvent, *, key: str) -> None: ...
+from schemas.events import WorkerReported
 
 
 @dataclass(frozen=True, slots=True)
