@@ -18,6 +18,9 @@ class EngineInfo:
     max_step_tokens: the most tokens (prefill chunks and decodes together) worth running in one step.
     vocabulary_size: token ids are in [0, vocabulary_size).
     eos_token_ids: a sampled one ends the sequence; it is counted but never shown.
+    kv_blocks, block_tokens: keys and values lie in so many blocks of so many tokens; a sequence of n tokens holds
+        ceil(n / block_tokens) of them at most, fewer if it shares some. 0 blocks: every slot always has room for
+        `max_context_tokens`.
     """
 
     name: str
@@ -26,6 +29,8 @@ class EngineInfo:
     max_step_tokens: int
     vocabulary_size: int
     eos_token_ids: frozenset[int]
+    kv_blocks: int = 0
+    block_tokens: int = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Engine(Protocol):
 
     def execute(self, plan: StepPlan) -> StepResult: ...
 
-    def cached_tokens(self, tenant: str, token_ids: Sequence[int]) -> int:
+    def cached_tokens(self, tenant: str, token_ids: Sequence[int], adapter: str | None = None) -> int:
         """How many of the first tokens need not be run if a sequence of this tenant is admitted in the next plan.
 
         Always less than there are: the last one yields the first token of the answer.

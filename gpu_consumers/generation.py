@@ -95,9 +95,10 @@ class Generation:
             prefix_token_ids=order.prompt_token_ids + self._resumed_token_ids,
             resumed_tokens=len(self._resumed_token_ids),
             max_tokens=len(order.prompt_token_ids) + order.max_output_tokens,
-            sampling=SamplingParams(order.temperature, order.top_p, order.top_k, order.seed),
+            sampling=_sampling(order),
             deadline_at_us=order.deadline_at_us,
             priority=order.priority,
+            adapter=order.adapter,
         )
 
     def add_token(self, token_id: int, now_us: int) -> None:
@@ -179,3 +180,19 @@ class Generation:
             output_tokens=self._output.token_count,
             first_token_at_us=self._first_token_at_us,
         )
+
+
+def _sampling(order: RequestRouted) -> SamplingParams:
+    return SamplingParams(
+        temperature=order.temperature,
+        top_p=order.top_p,
+        top_k=order.top_k,
+        seed=order.seed,
+        min_p=order.min_p,
+        repetition_penalty=order.repetition_penalty,
+        presence_penalty=order.presence_penalty,
+        frequency_penalty=order.frequency_penalty,
+        logit_bias=tuple((bias.token_id, bias.bias) for bias in order.logit_bias),
+        top_logprobs=order.top_logprobs,
+        json_schema=order.json_schema,
+    )

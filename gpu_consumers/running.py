@@ -45,6 +45,8 @@ class Running:
         return Admission(
             self.slot, sequence.sampling, sequence.max_tokens, sequence.resumed_tokens, sequence.tenant,
             sequence.prefix_token_ids[: self.cached_tokens],
+            prompt_tokens=len(sequence.prefix_token_ids) - sequence.resumed_tokens,
+            adapter=sequence.adapter,
         )  # fmt: skip
 
     def interrupted(self) -> Sequence:

@@ -24,7 +24,7 @@ from gpu_consumers.deadlines import Deadlines
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.fair_queue import DEFAULT_COSTS, FairQueue, TokenCosts
 from gpu_consumers.forecast import Forecast
-from gpu_consumers.plan import Decode, PrefillChunk, StepPlan, StepResult
+from gpu_consumers.plan import Decode, Logprobs, PrefillChunk, StepPlan, StepResult
 from gpu_consumers.preemption import choose_victim
 from gpu_consumers.prefill import Bites, share_out
 from gpu_consumers.running import Running
@@ -52,13 +52,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step brought, by request id. What failed has left already."""
+    """What a step brought, by request id. What failed has left already. logprobs: where they were asked for."""
 
     tokens: Mapping[str, int]
     failures: Mapping[str, str]
+    logprobs: Mapping[str, Logprobs] = field(default_factory=dict)
 
 
-def _nothing_cached(tenant: str, token_ids: tuple[int, ...]) -> int:
+def _nothing_cached(tenant: str, token_ids: tuple[int, ...], adapter: str | None) -> int:
     return 0
 
 
@@ -70,7 +71,7 @@ class Scheduler:
         info: EngineInfo,
         costs: TokenCosts = DEFAULT_COSTS,
         *,
-        cached_tokens: Callable[[str, tuple[int, ...]], int] = _nothing_cached,
+        cached_tokens: Callable[[str, tuple[int, ...], str | None], int] = _nothing_cached,
         step_costs: StepCosts | None = None,
         queue: WaitingQueue | None = None,
         shares_slots: bool = True,
@@ -180,6 +181,7 @@ class Scheduler:
     def take(self, result: StepResult) -> Outcome:
         """What the engine made of the newest step. A slot that owed a token and gave neither it nor a reason failed."""
         tokens: dict[str, int] = {}
+        logprobs: dict[str, Logprobs] = {}
         failures = {
             running.sequence.request_id: reason
             for slot, reason in result.failures.items()
@@ -194,12 +196,14 @@ class Scheduler:
                 failures[request_id] = "the engine gave no token for it"
                 continue
             tokens[request_id] = token_id
+            if (told := result.logprobs.get(running.slot)) is not None:
+                logprobs[request_id] = told
             running.output_token_ids.append(token_id)
             self._waiting.charge_output(running.sequence.tenant)
         self._due.clear()
         for request_id in failures:
             self.remove(request_id)
-        return Outcome(tokens, failures)
+        return Outcome(tokens, failures, logprobs)
 
     def check_integrity(self) -> None:
         """Raises AssertionError when the books don't agree: a slot leaked or is shared, a request is in two places."""
@@ -272,7 +276,7 @@ class Scheduler:
     def _admit(self, turn: Turn) -> Running:
         sequence = turn.sequence
         self._waiting.take(turn)
-        cached = self._cached_tokens(sequence.tenant, sequence.prefix_token_ids)
+        cached = self._cached_tokens(sequence.tenant, sequence.prefix_token_ids, sequence.adapter)
         if not turn.resumed:
             self._waiting.give_back_input(sequence.tenant, cached)
         running = Running(turn, self._free_slots.pop(), cached, cached)

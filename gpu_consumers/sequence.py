@@ -17,6 +17,7 @@ class Sequence:
     max_tokens: the most tokens, prompt and whole output together.
     deadline_at_us: the answer is worthless from then on; None: never.
     priority: higher goes first, whoever's it is.
+    adapter: the LoRA adapter that answers; None: the model itself.
     """
 
     request_id: str
@@ -27,6 +28,7 @@ class Sequence:
     resumed_tokens: int = 0
     deadline_at_us: int | None = None
     priority: int = 0
+    adapter: str | None = None
 
 
 def why_not_servable(sequence: Sequence, info: EngineInfo) -> str | None:

@@ -27,6 +27,7 @@ from .request_events import (
     GenerationFailed,
     GenerationFinished,
     GenerationStarted,
+    LogitBias,
     Message,
     QuotaSettled,
     RequestAdmitted,
@@ -36,6 +37,8 @@ from .request_events import (
     RequestSubmitted,
     RequestValidated,
     ResponseDelivered,
+    TokenLogprob,
+    TokenLogprobs,
     TokensGenerated,
 )
 from .telemetry_events import (
@@ -115,6 +118,7 @@ __all__ = [
     "GenerationFailed",
     "GenerationFinished",
     "GenerationStarted",
+    "LogitBias",
     "Message",
     "ModelRegistered",
     "QuotaSettled",
@@ -137,6 +141,8 @@ __all__ = [
     "ThroughputMeasured",
     "ThroughputPoint",
     "TokenLogEvent",
+    "TokenLogprob",
+    "TokenLogprobs",
     "TokensGenerated",
     "WorkerReported",
 ]

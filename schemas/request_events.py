@@ -15,6 +15,32 @@ class Message:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogitBias:
+    """What is added to the logit of one token."""
+
+    token_id: int
+    bias: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLogprob:
+    """A token that was likely in this place."""
+
+    token_id: int
+    utf8: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLogprobs:
+    """How likely a token of the output was, and which would have been likelier."""
+
+    logprob: float
+    utf8: bytes
+    top: tuple[TokenLogprob, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RequestSubmitted:
     """A client asked for a response. Written by the gateway or by any other service."""
 
@@ -35,6 +61,13 @@ class RequestSubmitted:
     deadline_at_us: int | None = None
     end_user: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: tuple[LogitBias, ...] = ()
+    top_logprobs: int | None = None
+    json_schema: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +102,13 @@ class RequestValidated:
     deadline_at_us: int | None = None
     end_user: str | None = None
     endpoint: str = "events"
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[LogitBias, ...] = ()
+    top_logprobs: int | None = None
+    json_schema: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +164,14 @@ class RequestRouted:
     stop: tuple[str, ...]
     deadline_at_us: int | None = None
     priority: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[LogitBias, ...] = ()
+    top_logprobs: int | None = None
+    json_schema: str | None = None
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +203,7 @@ class TokensGenerated:
     token_ids: tuple[int, ...]
     text_offset_chars: int
     text: str
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

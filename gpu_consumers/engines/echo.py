@@ -79,7 +79,7 @@ class EchoEngine:
             self._keep_pace(decoding=bool(work.decodes))
         return StepResult(tokens, failures)
 
-    def cached_tokens(self, tenant: str, token_ids: Sequence[int]) -> int:
+    def cached_tokens(self, tenant: str, token_ids: Sequence[int], adapter: str | None = None) -> int:
         """None: it remembers nobody."""
         return 0
 

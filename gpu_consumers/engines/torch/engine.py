@@ -13,6 +13,7 @@ from gpu_consumers.engines.slots import SlotTable, StepWork
 from gpu_consumers.engines.torch.batch import build_batch
 from gpu_consumers.engines.torch.kv_memory import Claim, KvMemory
 from gpu_consumers.engines.torch.model import LlamaModel
+from gpu_consumers.engines.torch.prefix import cache_salt
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
 from gpu_consumers.sampling import Draw, sample
 
@@ -65,7 +66,10 @@ class TorchEngine:
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         # First, since what is released now may take the place of what is kept.
-        claims = [self._memory.claim(admission.tenant, admission.cached_token_ids) for admission in plan.admitted]
+        claims = [
+            self._memory.claim(cache_salt(admission.tenant, admission.adapter), admission.cached_token_ids)
+            for admission in plan.admitted
+        ]
         for slot in plan.released:
             self._memory.release(slot)
         work = self._slots.begin(plan)
@@ -100,8 +104,8 @@ class TorchEngine:
             position, count = position + 1, 2 * count
         self.execute(StepPlan(released=tuple(slots)))
 
-    def cached_tokens(self, tenant: str, token_ids: Sequence[int]) -> int:
-        return self._memory.cached_tokens(tenant, token_ids)
+    def cached_tokens(self, tenant: str, token_ids: Sequence[int], adapter: str | None = None) -> int:
+        return self._memory.cached_tokens(cache_salt(tenant, adapter), token_ids)
 
     def kv_use(self) -> KvUse:
         return KvUse(self._slots.computed_tokens, self._memory.capacity_tokens)

@@ -16,6 +16,14 @@ from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
 _KEY_BYTES = 16  # of BLAKE2b: nobody finds two sequences of one key
 
 
+def cache_salt(tenant: str, adapter: str | None) -> str:
+    """What tells sequences apart that must not share keys and values: whose they are, and which adapter made them.
+
+    Names of tenants and adapters hold no "/" (schemas/names.py).
+    """
+    return tenant if adapter is None else f"{tenant}/{adapter}"
+
+
 def first_key(salt: str) -> bytes:
     """What stands before the first block of this tenant's sequences."""
     return hashlib.blake2b(salt.encode(), digest_size=_KEY_BYTES).digest()

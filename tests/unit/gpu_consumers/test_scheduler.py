@@ -20,7 +20,7 @@ def test_one_request_from_its_first_chunk_to_its_last_token() -> None:
     step = scheduler.next_step(0)
     assert step.admitted == {"r": 0}
     assert step.plan == StepPlan(
-        admitted=(Admission(0, sampling, 18, 3, tenant="t"),),
+        admitted=(Admission(0, sampling, 18, 3, tenant="t", prompt_tokens=7),),
         prefills=(PrefillChunk(0, tuple(range(8)), 0, last=False),),
     )
     assert scheduler.take(StepResult()).tokens == {}
@@ -134,7 +134,7 @@ def test_what_just_fits_is_servable() -> None:
 
 
 def test_cached_tokens_are_neither_run_nor_charged() -> None:
-    scheduler = Scheduler(INFO, cached_tokens=lambda tenant, token_ids: 6 if tenant == "t" else 0)
+    scheduler = Scheduler(INFO, cached_tokens=lambda tenant, token_ids, adapter: 6 if tenant == "t" else 0)
     scheduler.add(sequence("r", 10))
     step = scheduler.next_step(0)
     assert step.admitted == {"r": 6}
@@ -157,7 +157,7 @@ def test_a_lower_class_gives_its_slot_up_and_goes_on_exactly_where_it_was() -> N
     assert (step.admitted, step.resumed, step.preempted) == ({"high": 0}, {}, ("low",))
     assert step.plan == StepPlan(
         released=(0,),
-        admitted=(Admission(0, SamplingParams(), 11, tenant="t"),),
+        admitted=(Admission(0, SamplingParams(), 11, tenant="t", prompt_tokens=3),),
         prefills=(PrefillChunk(0, (0, 1, 2), 0, last=True),),
     )
     scheduler.take(StepResult({0: 9}))
@@ -167,7 +167,7 @@ def test_a_lower_class_gives_its_slot_up_and_goes_on_exactly_where_it_was() -> N
     assert (step.admitted, step.resumed, step.preempted) == ({}, {"low": 0}, ())
     assert step.plan == StepPlan(
         released=(0,),
-        admitted=(Admission(0, sampling, 10, 2, tenant="t"),),
+        admitted=(Admission(0, sampling, 10, 2, tenant="t", prompt_tokens=2),),
         prefills=(PrefillChunk(0, (0, 1, 50, 51), 0, last=True),),
     )
     assert scheduler.served("t") == served, "its input was charged twice"

@@ -20,11 +20,12 @@ UNITS = (
 WITHOUT_UNIT = {
     # places and numbers of things
     "attempt", "index", "origin_partition", "origin_offset", "requeued_offset", "resumed_after", "revision",
-    "schema_id", "seed", "status", "version",
+    "schema_id", "seed", "status", "token_id", "version",
     # what is counted is the name
-    "events", "steps", "batch_size",
+    "events", "steps", "batch_size", "top_logprobs",
     # ratios and degrees
-    "percent", "priority", "temperature", "top_k", "top_p", "weight",
+    "bias", "frequency_penalty", "logprob", "min_p", "percent", "presence_penalty", "priority", "repetition_penalty",
+    "temperature", "top_k", "top_p", "weight",
 }  # fmt: skip
 
 

@@ -163,7 +163,7 @@ def test_the_right_name_with_other_fields_is_no_event() -> None:
 def test_a_long_in_an_int_is_refused() -> None:
     schema = schema_of(TokensGenerated, at_us="long")
     values = {"request_id": "r", "tenant": "t", "attempt": 1, "at_us": 1, "index": 0, "token_ids": [1]}
-    values |= {"text_offset_chars": 0, "text": "x"}
+    values |= {"text_offset_chars": 0, "text": "x", "logprobs": []}
     assert read(schema, written(schema, values)).token_ids == (1,)
     for name, wrong in (("attempt", 1 << 31), ("index", -(1 << 31) - 1), ("token_ids", [1, 1 << 40])):
         with pytest.raises(UndecodableEvent, match=f"{name} holds what is no int of 32 bits"):
