@@ -7,13 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any, Required, TypedDict, cast
 
 from headrace_client.contract.errors import InvalidName
-from headrace_client.contract.events import Message, RequestSubmitted
+from headrace_client.contract.events import LogitBias, Message, RequestSubmitted
 from headrace_client.contract.names import check_tenant
 from headrace_client.errors import InvalidRequest
 
 _SECOND_US = 1_000_000
-_PLAIN = ("max_output_tokens", "temperature", "top_p", "top_k", "seed", "end_user")
-_KNOWN = frozenset({"tenant", "model", "prompt", "messages", "stop", "deadline", "metadata", *_PLAIN})
+_PLAIN = (
+    "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty", "presence_penalty",
+    "frequency_penalty", "top_logprobs", "json_schema", "end_user",
+)  # fmt: skip
+_KNOWN = frozenset({"tenant", "model", "prompt", "messages", "stop", "deadline", "metadata", "logit_bias", *_PLAIN})
 _new = object.__new__
 _set = object.__setattr__
 
@@ -30,6 +33,8 @@ class RequestFields(TypedDict, total=False):
 
     prompt, messages: one of the two; a prompt is one message of the user.
     deadline: from now, or at a time (with a time zone): no worker goes on past it.
+    logit_bias: what is added to the logit of each token id. json_schema: JSON text of the schema that the output obeys.
+    top_logprobs: how many of the likeliest tokens are told with each token's log probability; None: none of it.
     """
 
     tenant: Required[str]
@@ -40,6 +45,13 @@ class RequestFields(TypedDict, total=False):
     temperature: float | None
     top_p: float | None
     top_k: int | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    top_logprobs: int | None
+    json_schema: str | None
     seed: int | None
     stop: str | Sequence[str] | None
     deadline: timedelta | datetime | None
@@ -54,7 +66,7 @@ def build_request(fields: RequestFields, *, request_id: str, now_us: int, source
         raise InvalidRequest(f"submit does not take {sorted(unknown)}; it takes {sorted(_KNOWN)}")
     if "model" not in given:
         raise InvalidRequest("a request needs a model")
-    stop, deadline = given.get("stop"), given.get("deadline")
+    stop, deadline, bias = given.get("stop"), given.get("deadline"), given.get("logit_bias")
     # As the codec does for what it reads: one dict in place of a call for each field.
     request: RequestSubmitted = _new(RequestSubmitted)
     _set(
@@ -78,6 +90,13 @@ def build_request(fields: RequestFields, *, request_id: str, now_us: int, source
             "deadline_at_us": None if deadline is None else _deadline_us(deadline, now_us),
             "end_user": given.get("end_user"),
             "metadata": given.get("metadata") or {},
+            "min_p": given.get("min_p"),
+            "repetition_penalty": given.get("repetition_penalty"),
+            "presence_penalty": given.get("presence_penalty"),
+            "frequency_penalty": given.get("frequency_penalty"),
+            "logit_bias": () if bias is None else _biases(bias),
+            "top_logprobs": given.get("top_logprobs"),
+            "json_schema": given.get("json_schema"),
         },
     )
     return request
@@ -123,6 +142,12 @@ def _stops(stop: object) -> tuple[str, ...]:
     if not isinstance(stop, Iterable):
         raise InvalidRequest(f"stop is a text, or a sequence of texts, got {stop!r:.200}")
     return tuple(stop)
+
+
+def _biases(given: object) -> tuple[LogitBias, ...]:
+    if not isinstance(given, Mapping):
+        raise InvalidRequest(f"logit_bias maps token ids to what is added to their logits, got {given!r:.200}")
+    return tuple(LogitBias(token_id=token_id, bias=bias) for token_id, bias in given.items())
 
 
 def _deadline_us(deadline: object, now_us: int) -> int:
