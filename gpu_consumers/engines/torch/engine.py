@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from gpu_consumers.engine import EngineInfo, KvUse
+from gpu_consumers.engines.parts import Around, uninstrumented
 from gpu_consumers.engines.slots import SlotTable, StepWork
 from gpu_consumers.engines.torch.batch import build_batch
 from gpu_consumers.engines.torch.kv_memory import Claim, KvMemory
@@ -45,6 +46,7 @@ class TorchEngine:
         self._info = info
         self._dtype = dtype
         self._slots = SlotTable(info)
+        self._around: Around = uninstrumented
         self._memory = KvMemory(
             model.kv_shape,
             slots=info.slots,
@@ -110,6 +112,9 @@ class TorchEngine:
     def kv_use(self) -> KvUse:
         return KvUse(self._slots.computed_tokens, self._memory.capacity_tokens)
 
+    def instrument(self, around: Around) -> None:
+        self._around = around
+
     def close(self) -> None:
         """Give the KV memory back."""
         for slot in range(self._info.slots):
@@ -128,12 +133,13 @@ class TorchEngine:
     def _run(self, work: StepWork, tokens: dict[int, int], failures: dict[int, str]) -> None:
         lengths = {chunk.slot: chunk.start + len(chunk.token_ids) for chunk in work.prefills}
         lengths.update((decode.slot, decode.position + 1) for decode in work.decodes)
-        self._memory.make_room(lengths)
-        batch = build_batch(
-            work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype,
-            compiled=self._model.kernels is not None,
-        )  # fmt: skip
-        with _threads_for(len(batch.token_ids)):
+        with self._around("build"):
+            self._memory.make_room(lengths)
+            batch = build_batch(
+                work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype,
+                compiled=self._model.kernels is not None,
+            )  # fmt: skip
+        with self._around("forward"), _threads_for(len(batch.token_ids)):
             logits = self._model.forward(batch, self._memory)
         for chunk in work.prefills:
             self._memory.written(chunk.slot, chunk.token_ids)
@@ -142,7 +148,9 @@ class TorchEngine:
         if logits is None:
             return
         draws = [Draw(self._slots[slot].sampling, self._slots.next_output_index(slot)) for slot in batch.output_slots]
-        for slot, token in zip(batch.output_slots, sample(logits, draws), strict=True):
+        with self._around("sample"):
+            sampled = sample(logits, draws)
+        for slot, token in zip(batch.output_slots, sampled, strict=True):
             if token is None:
                 failures[slot] = "the model gave logits that are not numbers (NaN or infinity)"
                 self._slots.fail(slot, failures[slot])
