@@ -1,7 +1,7 @@
 """What can be wrong with a model on disk, its tokenizer or its cache: one tree, stable codes.
 
 Every message says what was wrong, with which value, and what to do about it, in a form that can be shown to
-the person at the terminal (or, for the two request errors, to the client) as it stands.
+the person at the terminal (or, for the request errors, to the client) as it stands.
 """
 
 from typing import ClassVar
@@ -41,6 +41,12 @@ class TextNotEncodableError(ModelError):
     """The text is not Unicode text (it holds lone surrogates): the request is at fault, not the server."""
 
     code = "text_not_encodable"
+
+
+class JsonSchemaInvalidError(ModelError):
+    """No answer can be held to this JSON schema: the request is at fault, not the server."""
+
+    code = "invalid_json_schema"
 
 
 class ModelUnavailableError(ModelError):

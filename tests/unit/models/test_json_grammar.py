@@ -1,0 +1,88 @@
+"""Which JSON schemas are taken, and what is said about the others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+
+from models.errors import JsonSchemaInvalidError
+from models.json_grammar import ANY_JSON_OBJECT, MAX_JSON_SCHEMA_BYTES, check_json_schema, grammar_of
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def taken(json_schema: str, text: str) -> int:
+    """How many bytes of the text the grammar takes; one more if it may end there."""
+    matcher = LLMatcher(LLTokenizer("byte"), grammar_of(json_schema))
+    count = matcher.try_consume_tokens(list(text.encode()))
+    return count + matcher.is_accepting()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        PERSON,
+        {"type": "object"},
+        {},
+        {"$defs": {"node": {"properties": {"next": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"},
+        {"anyOf": [PERSON, {"type": "null"}]},
+        {"type": "string", "pattern": "^[a-z]{2,8}$"},
+        {"enum": ["red", "green"]},
+    ],
+)
+def test_usual_schemas_are_taken(schema: dict[str, Any]) -> None:
+    check_json_schema(json.dumps(schema))
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("{", "it is no JSON"),
+        ('{"a": NaN}', "it is no JSON: NaN"),
+        ("[]", "it must be a JSON object"),
+        ("[" * 100_000, "bytes"),
+        ("[" * 50_000, "it is no JSON"),
+        ('{"title": "\ud800"}', "surrogate"),
+        (json.dumps({"title": "x" * MAX_JSON_SCHEMA_BYTES}), f"and may have {MAX_JSON_SCHEMA_BYTES}"),
+        ('{"type": "objec"}', "Invalid type: objec"),
+        ('{"$ref": "#/$defs/gone"}', "does not exist"),
+        ('{"$ref": "https://example.org/schema"}', "does not fetch"),
+        ('{"type": "array", "uniqueItems": true}', "uniqueItems"),
+        ('{"not": {}, "x-guidance": {"lenient": true}}', "not"),
+        ('{"type": "string", "pattern": "(?=a)b"}', "look-around"),
+        ('{"type": "integer", "minimum": 5, "maximum": 1}', "Unsatisfiable"),
+        (json.dumps({"type": "string", "allOf": [{"pattern": f".*a{i}.*"} for i in range(12)]}), "regex"),
+    ],
+)
+def test_what_no_answer_can_be_held_to_is_refused_with_the_reason(schema: str, reason: str) -> None:
+    with pytest.raises(JsonSchemaInvalidError) as refused:
+        check_json_schema(schema)
+    assert reason in str(refused.value)
+    assert len(str(refused.value)) < 500
+    assert "\n" not in str(refused.value)
+
+
+def test_the_longest_schema_that_is_allowed_is_judged() -> None:
+    empty = json.dumps({"title": ""})
+    check_json_schema(json.dumps({"title": "x" * (MAX_JSON_SCHEMA_BYTES - len(empty))}))
+
+
+def test_the_grammar_takes_what_the_schema_allows_and_ends_there() -> None:
+    text = '{"name": "Ann", "age": 7}'
+    assert taken(json.dumps(PERSON), text) == len(text) + 1
+    assert taken(json.dumps(PERSON), '{"name": "Ann", "age": -7}') == len('{"name": "Ann", "age": ')
+    assert taken(ANY_JSON_OBJECT, text) == len(text) + 1
+    assert taken(ANY_JSON_OBJECT, "[1]") == 0
+
+
+def test_white_space_between_two_values_is_bounded() -> None:
+    assert taken(ANY_JSON_OBJECT, "{" + " " * 64) == 65
+    assert taken(ANY_JSON_OBJECT, "{" + " " * 65) == 65
