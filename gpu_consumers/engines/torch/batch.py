@@ -92,6 +92,20 @@ class StepBatch:
     output_rows: Tensor
     output_slots: tuple[int, ...]
 
+    def of_outputs(self) -> StepBatch:
+        """The tokens alone whose logits are wanted, for what works token by token: nothing attends in it."""
+        rows = self.output_rows
+        return StepBatch(
+            token_ids=self.token_ids[rows],
+            positions=self.positions[rows],
+            places=self.places[rows],
+            kv_rows=None,
+            decodes=None,
+            chunks=(),
+            output_rows=torch.arange(len(rows), device=rows.device),
+            output_slots=self.output_slots,
+        )
+
 
 def build_batch(
     work: StepWork, memory: KvMemory, *, query_heads: int, dtype: torch.dtype, compiled: bool = False

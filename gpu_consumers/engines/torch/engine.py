@@ -13,7 +13,7 @@ from gpu_consumers.engines.parts import Around, uninstrumented
 from gpu_consumers.engines.slots import SlotTable, StepWork
 from gpu_consumers.engines.torch.batch import build_batch
 from gpu_consumers.engines.torch.kv_memory import Claim, KvMemory
-from gpu_consumers.engines.torch.model import LlamaModel
+from gpu_consumers.engines.torch.model import CausalModel
 from gpu_consumers.engines.torch.prefix import cache_salt
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
 from gpu_consumers.sampling import Draw, sample
@@ -34,7 +34,7 @@ class TorchEngine:
 
     def __init__(
         self,
-        model: LlamaModel,
+        model: CausalModel,
         info: EngineInfo,
         *,
         dtype: torch.dtype,

@@ -1,47 +1,55 @@
-"""One forward pass of a Llama-family model over a step's tokens."""
+"""One forward pass of a causal model over a step's tokens, whatever its family: what differs is data."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor
 
+from gpu_consumers.engines.torch.activations import Activation
 from gpu_consumers.engines.torch.attention import attend
 from gpu_consumers.engines.torch.batch import StepBatch
+from gpu_consumers.engines.torch.embedding import Embedding
 from gpu_consumers.engines.torch.kv_memory import KvMemory, KvShape
 from gpu_consumers.engines.torch.linear import Linear
 from gpu_consumers.engines.torch.native import Kernels
+from gpu_consumers.engines.torch.norms import HeadNorm, Norm
+from gpu_consumers.engines.torch.projections import FusedShape, Projection
 from gpu_consumers.engines.torch.rotary import RotaryTable, Rotation
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of one layer. qkv: query, key and value projections as one; gate_up: those of the MLP as one."""
+    """Weights of one layer."""
 
-    attention_norm: Tensor
-    qkv: Linear
-    attention_out: Linear
-    mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    projections: Mapping[Projection, Linear]
+    attention_norm: Norm
+    mlp_norm: Norm
+    head_norm: HeadNorm | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LlamaModel:
+class CausalModel:
     """Weights, and the arithmetic over them; KV memory comes from outside.
 
-    kernels: the compiled ones; None: torch's own operations.
+    query_heads, kv_shape.heads: those that are computed here (all of them, unless layers are split over devices).
+    activation: between the two products of the MLP.
+    shapes: what each projection is fused of, the same in every layer.
+    layers_path: the module of the checkpoint that holds the layers, such as "model.layers".
+    kernels: the compiled ones for attention; None: torch's own operations.
     """
 
-    embedding: Tensor
+    embedding: Embedding
     layers: tuple[Layer, ...]
-    norm: Tensor
+    norm: Norm
     head: Linear
     rotary: RotaryTable
+    activation: Activation
     query_heads: int
     kv_shape: KvShape
-    norm_epsilon: float
+    shapes: Mapping[Projection, FusedShape]
+    layers_path: str
     kernels: Kernels | None = None
 
     def forward(self, batch: StepBatch, memory: KvMemory) -> Tensor | None:
@@ -49,42 +57,40 @@ class LlamaModel:
 
         Writes the step's keys and values to `memory`.
         """
-        hidden = self.embedding.index_select(0, batch.token_ids)
+        hidden = self.embedding(batch.token_ids, batch.positions)
         rotation = self.rotary.at(batch.positions, hidden.dtype)
         for number, layer in enumerate(self.layers):
-            attended = self._attend(number, layer, hidden, batch, memory, rotation)
+            attended = self._attended(number, hidden, batch, memory, rotation)
             if number == len(self.layers) - 1:
                 # Only the keys of the other tokens were wanted; they are written.
                 if not batch.output_slots:
                     return None
-                attended, hidden = attended[batch.output_rows], hidden[batch.output_rows]
-            hidden = layer.attention_out.added_to(hidden, attended)
-            hidden = layer.down.added_to(hidden, self._gated(layer.gate_up(self._normed(hidden, layer.mlp_norm))))
-        return self.head(self._normed(hidden, self.norm))
+                attended, hidden, batch = attended[batch.output_rows], hidden[batch.output_rows], batch.of_outputs()
+            hidden = self._added(hidden, number, Projection.ATTENTION_OUT, attended, batch)
+            inner = self._projected(number, Projection.GATE_UP, layer.mlp_norm(hidden), batch)
+            hidden = self._added(hidden, number, Projection.DOWN, self.activation(inner), batch)
+        return self.head(self.norm(hidden))
 
-    def _attend(
-        self, number: int, layer: Layer, hidden: Tensor, batch: StepBatch, memory: KvMemory, rotation: Rotation
-    ) -> Tensor:
+    def _projected(self, number: int, kind: Projection, x: Tensor, batch: StepBatch) -> Tensor:
+        """A projection of layer `number` of x, whose rows are the tokens of `batch`."""
+        return self.layers[number].projections[kind](x)
+
+    def _added(self, residual: Tensor, number: int, kind: Projection, x: Tensor, batch: StepBatch) -> Tensor:
+        """The same, added to `residual`."""
+        return self.layers[number].projections[kind].added_to(residual, x)
+
+    def _attended(self, number: int, hidden: Tensor, batch: StepBatch, memory: KvMemory, rotation: Rotation) -> Tensor:
+        layer, held = self.layers[number], memory.layers[number]
         key_heads, head_dim = self.kv_shape.heads, self.kv_shape.head_dim
-        qkv = layer.qkv(self._normed(hidden, layer.attention_norm))
+        qkv = self._projected(number, Projection.QKV, layer.attention_norm(hidden), batch)
         qkv = qkv.view(-1, self.query_heads + 2 * key_heads, head_dim)
-        held, kernels = memory.layers[number], self.kernels
-        if kernels is not None:
-            kernels.rotate_and_store(
+        if layer.head_norm is not None:
+            layer.head_norm.apply(qkv[:, : self.query_heads + key_heads])
+        if self.kernels is not None:
+            self.kernels.rotate_and_store(
                 qkv, rotation.cos, rotation.sin, batch.places, held.keys, held.values, self.query_heads
             )
         else:
             rotation.apply(qkv[:, : self.query_heads + key_heads])
             held.rows[batch.kv_rows] = qkv[:, self.query_heads :]
-        return attend(qkv, batch, held, query_heads=self.query_heads, kernels=kernels)
-
-    def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        if self.kernels is not None:
-            return self.kernels.rms_norm(hidden, weight, self.norm_epsilon)
-        return F.rms_norm(hidden, (hidden.shape[-1],), weight, self.norm_epsilon)
-
-    def _gated(self, gate_up: Tensor) -> Tensor:
-        if self.kernels is not None:
-            return self.kernels.gated_silu(gate_up)
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate).mul_(up)
+        return attend(qkv, batch, held, query_heads=self.query_heads, kernels=self.kernels)

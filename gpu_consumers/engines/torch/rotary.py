@@ -24,15 +24,20 @@ class Rotation:
 class RotaryTable:
     """cos and sin of every position, in the model's dtype.
 
-    The scale of attention scores (head_dim ** -0.5) is multiplied into the factors of the query heads, and the
+    The scale of attention scores is multiplied into the factors of the query heads, and the
     minus sign of the rotation into the first half of sin, so that neither costs anything at run time.
     """
 
-    def __init__(self, cos: Tensor, sin: Tensor, *, query_heads: int, key_heads: int) -> None:
-        """`cos`, `sin`: [positions, head_dim] in fp32, as transformers' rotary embedding computes them."""
+    def __init__(
+        self, cos: Tensor, sin: Tensor, *, query_heads: int, key_heads: int, query_scale: float | None = None
+    ) -> None:
+        """`cos`, `sin`: [positions, head_dim] in fp32, as transformers' rotary embedding computes them.
+
+        query_scale: of attention scores (None: head_dim ** -0.5).
+        """
         head_dim = cos.shape[-1]
         scale = torch.ones(query_heads + key_heads, 1, device=cos.device)
-        scale[:query_heads] = head_dim**-0.5
+        scale[:query_heads] = head_dim**-0.5 if query_scale is None else query_scale
         self._scale = scale
         self._cos = cos
         self._sin = torch.cat((-sin[:, : head_dim // 2], sin[:, head_dim // 2 :]), dim=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -10,7 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    GemmaConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 VOCABULARY = 120
 
@@ -36,6 +46,14 @@ _LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+_GPT2: dict[str, Any] = {name: _COMMON[name] for name in ("vocab_size", "initializer_range")} | {
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 512,
+    "bos_token_id": None,
+    "eos_token_id": 2,
+}
 
 
 def _configurations() -> dict[str, PretrainedConfig]:
@@ -49,6 +67,10 @@ def _configurations() -> dict[str, PretrainedConfig]:
         "scaled rotary": LlamaConfig(**_COMMON | {"rope_parameters": _LLAMA3}),
         "mistral": MistralConfig(**_COMMON | {"sliding_window": None}),
         "qwen2": Qwen2Config(**_COMMON | {"use_sliding_window": False}),
+        "qwen3": Qwen3Config(**_COMMON | {"head_dim": 24}),
+        "gemma": GemmaConfig(**_COMMON | {"head_dim": 24}),
+        "gpt2": GPT2Config(**_GPT2 | {"n_inner": 96}),
+        "gpt2 with a head of its own": GPT2Config(**_GPT2 | {"tie_word_embeddings": False}),
     }
 
 
@@ -77,8 +99,11 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
             torch.manual_seed(11)
             model: Any = _from_config(_configurations()[variant])
             for name, parameter in model.named_parameters():
-                if name.endswith(("bias", "norm.weight")):  # zeros and ones by default: they'd be left out unseen
-                    torch.nn.init.normal_(parameter, mean=float("norm" in name), std=0.2)
+                if name.endswith("bias") or re.search(r"norm\.weight|ln_\w\.weight", name):
+                    # Zeros and ones by default: they'd be left out unseen.
+                    torch.nn.init.normal_(parameter, mean=float(parameter.detach().mean()), std=0.2)
+                elif "wpe" in name:  # as it is, a tied head gives back the token that was read
+                    torch.nn.init.normal_(parameter, std=2.0)
         model.save_pretrained(directory)
         return directory
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_consumers.engines.torch.loader import eos_token_ids, load_torch_engine
+from gpu_consumers.engines.torch.checkpoint import eos_token_ids
+from gpu_consumers.engines.torch.loader import load_torch_engine
 from gpu_consumers.errors import (
     EngineConfigurationError,
     GpuConsumerError,
@@ -80,9 +81,11 @@ def test_weights_that_lack_a_layer_are_named(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
+        ({"architectures": ["T5Model"]}, r"the model is a T5Model; .* LlamaForCausalLM, .*, GPT2LMHeadModel"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "whose model_type is 'gpt2', but its configuration says 'llama'"),
         ({"architectures": None}, "the model is a none"),
-        ({"hidden_act": "gelu"}, "'gelu'"),
+        ({"hidden_act": "tanh"}, "activation is 'tanh'; supported are silu, "),
+        ({"use_bidirectional_attention": True}, "attends to tokens that follow"),
         ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "'dynamic'"),
     ],
 )
@@ -97,13 +100,8 @@ def test_a_model_that_it_would_compute_wrongly_is_refused(
 @pytest.mark.parametrize("variant", ["mistral", "qwen2"])
 def test_a_sliding_window_is_refused(tmp_path: Path, model_directory: Directory, variant: str) -> None:
     directory = shutil.copytree(model_directory(variant), tmp_path / "model")
-    edit(
-        directory / "config.json",
-        sliding_window=64,
-        use_sliding_window=True,
-        max_window_layers=0,
-        layer_types=["sliding_attention"] * 2 if variant == "qwen2" else None,
-    )
+    kinds = {"layer_types": ["sliding_attention"] * 2} if variant == "qwen2" else {}
+    edit(directory / "config.json", sliding_window=64, use_sliding_window=True, max_window_layers=0, **kinds)
     with pytest.raises(UnsupportedModelError, match="sliding window"):
         load_torch_engine(directory)
 

@@ -1,0 +1,154 @@
+"""A model that transformers loaded -> ours: its modules found by the family's names, its weights fused and packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel
+
+from gpu_consumers.engines.torch.activations import between_products, named
+from gpu_consumers.engines.torch.embedding import Embedding
+from gpu_consumers.engines.torch.families import Family, NormKind
+from gpu_consumers.engines.torch.kv_memory import KvShape
+from gpu_consumers.engines.torch.model import CausalModel, Layer
+from gpu_consumers.engines.torch.native import Kernels
+from gpu_consumers.engines.torch.native.kernels import MAX_GROUP
+from gpu_consumers.engines.torch.norms import HeadNorm, Norm, layer_norm, offset_weight, rms_norm
+from gpu_consumers.engines.torch.projections import FusedShape, Projection, fused_shape, projection
+from gpu_consumers.engines.torch.rotary import RotaryTable
+
+
+@torch.inference_mode()
+def build_model(
+    loaded: PreTrainedModel,
+    family: Family,
+    max_context_tokens: int,
+    device: torch.device,
+    kernels: Kernels | None = None,
+) -> CausalModel:
+    """Fuse and pack the weights of a transformers model, which is left without its layers."""
+    return _Assembly(loaded, family, device, kernels).model(max_context_tokens)
+
+
+class _Assembly:
+    """What every step of building has in common."""
+
+    def __init__(self, loaded: PreTrainedModel, family: Family, device: torch.device, kernels: Kernels | None) -> None:
+        config: PretrainedConfig = loaded.config
+        self._loaded, self._family, self._device, self._kernels = loaded, family, device, kernels
+        self._config = config
+        self._decoder: Any = loaded.get_submodule(family.decoder)
+        self._query_heads: int = config.num_attention_heads
+        self._key_heads: int = getattr(config, "num_key_value_heads", None) or self._query_heads
+        self._head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // self._query_heads
+
+    def model(self, max_context_tokens: int) -> CausalModel:
+        family, config = self._family, self._config
+        layers: Any = self._decoder.get_submodule(family.layers)
+        shapes = self._shapes(layers[0])
+        built = []
+        while layers:  # taken out one by one, so that no more than one layer is in memory twice
+            built.append(self._layer(layers.pop(0)))
+        return CausalModel(
+            embedding=self._embedding(),
+            layers=tuple(built),
+            norm=self._norm(self._decoder.get_submodule(family.final_norm)),
+            head=self._projection(self._loaded, ["lm_head"], transposed=False),
+            rotary=self._rotary(max_context_tokens),
+            activation=between_products(
+                named(getattr(config, family.activation)), gated=family.gated, kernels=self._kernels
+            ),
+            query_heads=self._query_heads,
+            kv_shape=KvShape(len(built), self._key_heads, self._head_dim),
+            shapes=shapes,
+            layers_path=f"{family.decoder}.{family.layers}",
+            kernels=self._kernels if self._query_heads <= MAX_GROUP * self._key_heads else None,
+        )
+
+    def _layer(self, layer: Any) -> Layer:
+        family = self._family
+        return Layer(
+            projections={
+                kind: self._projection(layer, self._modules(kind), transposed=family.transposed) for kind in Projection
+            },
+            attention_norm=self._norm(layer.get_submodule(family.attention_norm)),
+            mlp_norm=self._norm(layer.get_submodule(family.mlp_norm)),
+            head_norm=self._head_norm(layer),
+        )
+
+    def _modules(self, kind: Projection) -> Sequence[str]:
+        family = self._family
+        return {
+            Projection.QKV: family.qkv,
+            Projection.ATTENTION_OUT: (family.attention_out,),
+            Projection.GATE_UP: family.gate_up,
+            Projection.DOWN: (family.down,),
+        }[kind]
+
+    def _projection(self, parent: Any, modules: Sequence[str], *, transposed: bool) -> Any:
+        sources = []
+        for name in modules:
+            module = parent.get_submodule(name)
+            weight = module.weight.detach()
+            bias = None if module.bias is None else module.bias.detach()
+            sources.append((weight.t() if transposed else weight, bias))
+        return projection(sources, self._device)
+
+    def _shapes(self, layer: Any) -> dict[Projection, FusedShape]:
+        hidden = self._config.hidden_size
+        queries, keys = self._query_heads * self._head_dim, self._key_heads * self._head_dim
+        inner = layer.get_submodule(self._family.down).weight.numel() // hidden
+        rows = {
+            Projection.QKV: (hidden, [("query", queries), ("key", keys), ("value", keys)]),
+            Projection.ATTENTION_OUT: (queries, [("out", hidden)]),
+            Projection.GATE_UP: (hidden, [("gate", inner), ("up", inner)] if self._family.gated else [("up", inner)]),
+            Projection.DOWN: (inner, [("down", hidden)]),
+        }
+        return {kind: fused_shape(*rows[kind], self._modules(kind)) for kind in Projection}
+
+    def _norm(self, module: Any) -> Norm:
+        epsilon = getattr(self._config, self._family.norm_epsilon)
+        weight = module.weight.detach().to(self._device)
+        match self._family.norm:
+            case NormKind.LAYER:
+                return layer_norm(weight, module.bias.detach().to(self._device), epsilon)
+            case NormKind.RMS:
+                return rms_norm(weight, epsilon, self._kernels)
+            case NormKind.RMS_OFFSET:
+                return rms_norm(offset_weight(weight), epsilon, self._kernels)
+
+    def _head_norm(self, layer: Any) -> HeadNorm | None:
+        family = self._family
+        if family.query_norm is None or family.key_norm is None:
+            return None
+        heads = ((family.query_norm, self._query_heads), (family.key_norm, self._key_heads))
+        weights = [layer.get_submodule(name).weight.detach().expand(count, -1) for name, count in heads]
+        weight = torch.cat(weights).to(self._device)
+        if family.norm is NormKind.RMS_OFFSET:
+            weight = offset_weight(weight)
+        return HeadNorm(weight, getattr(self._config, family.norm_epsilon))
+
+    def _embedding(self) -> Embedding:
+        family, decoder = self._family, self._decoder
+        tokens: Tensor = decoder.get_submodule(family.embedding).weight.detach().to(self._device)
+        positions = None
+        if family.positions is not None:
+            positions = decoder.get_submodule(family.positions).weight.detach().to(self._device)
+        scale = 1.0 if family.embedding_scale is None else family.embedding_scale(self._config)
+        # Rounded to the model's dtype, as transformers does: the model was trained with it.
+        return Embedding(tokens, positions, torch.tensor(scale, dtype=tokens.dtype).item())
+
+    def _rotary(self, max_context_tokens: int) -> RotaryTable:
+        if self._family.rotary is None:  # nothing turns: an angle of zero at each position
+            cos = torch.ones(max_context_tokens, self._head_dim)
+            sin = torch.zeros_like(cos)
+        else:
+            positions = torch.arange(max_context_tokens).unsqueeze(0)
+            embedding: Any = self._decoder.get_submodule(self._family.rotary)
+            cos, sin = (table[0] for table in embedding(torch.zeros(1, dtype=torch.float32), positions))
+        return RotaryTable(
+            cos.to(self._device), sin.to(self._device), query_heads=self._query_heads, key_heads=self._key_heads
+        )

@@ -1,0 +1,78 @@
+"""The matrix products of a layer: which there are, and what each is fused of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from gpu_consumers.engines.torch.linear import Linear
+
+
+class Projection(StrEnum):
+    """GATE_UP is the up projection alone where the MLP has no gate."""
+
+    QKV = "qkv"
+    ATTENTION_OUT = "attention_out"
+    GATE_UP = "gate_up"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a fused weight [out, in] that mean one thing.
+
+    name: query, key, value, out, gate, up or down.
+    module: where the checkpoint has them, as a path within a layer, such as "self_attn.q_proj". They are its rows
+        from `module_begin` on: a module of a checkpoint may be fused itself.
+    begin, rows: where they lie in the fused weight.
+    """
+
+    name: str
+    module: str
+    module_begin: int
+    begin: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class FusedShape:
+    """A fused weight [out, in] of one projection: its parts in order, which fill all of its rows."""
+
+    inputs: int
+    parts: tuple[Part, ...]
+
+    @property
+    def outputs(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    def of_module(self, module: str) -> Iterator[Part]:
+        """The parts that a module of the checkpoint holds."""
+        return (part for part in self.parts if part.module == module)
+
+
+def fused_shape(inputs: int, rows: Sequence[tuple[str, int]], modules: Sequence[str]) -> FusedShape:
+    """rows: name and size of each part. modules: one for each part, or one that holds them all."""
+    begins = list(accumulate((size for _, size in rows), initial=0))
+    own = len(modules) == len(rows)
+    return FusedShape(
+        inputs,
+        tuple(
+            Part(name, modules[i] if own else modules[0], 0 if own else begins[i], begins[i], size)
+            for i, (name, size) in enumerate(rows)
+        ),
+    )
+
+
+def projection(sources: Sequence[tuple[Tensor, Tensor | None]], device: torch.device) -> Linear:
+    """Projections of one input as one. Every matrix product of a model is made here.
+
+    sources: weight [out, in] and bias [out] of each, in order; all have a bias or none.
+    """
+    weight = torch.cat([weight for weight, _ in sources]).to(device)
+    biases = [bias for _, bias in sources if bias is not None]
+    return Linear(weight, torch.cat(biases).to(device) if biases else None)
