@@ -8,40 +8,39 @@ speed does not depend on how many there are, and all of them would take minutes.
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import torch
-from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
-from gpu_consumers.engines.torch import load_torch_engine
-from infra.settings import load_settings
-from models.smollm2 import ensure_smollm2
+from gpu_consumers.engines.torch import TorchEngine
 from tests.batching import Request, run_batch
 from tests.benchmarks.row import BenchRow
+from tests.benchmarks.smollm2 import (
+    OUTPUT_TOKENS,
+    Prompts,
+    continuous_batching,
+    mixed_prompts,
+    smollm2_engine,
+    smollm2_transformers,
+)
 
 ROUNDS: Final = 3
-OUTPUT_TOKENS: Final = 64
-BARS: Final = {1: (1.5, None), 16: (6.0, 2.0), 32: (12.0, 4.0)}
+BARS: Final = {1: (1.5, None), 16: (12.0, 4.0), 32: (12.0, 4.0)}
 """By concurrent requests: against sequential `generate()`, and against transformers' continuous batching."""
 
-Prompts = list[tuple[int, ...]]
 Contestant = Callable[[Prompts], int]
 """Answers all prompts and returns how many tokens it made."""
 
 
 def run() -> list[BenchRow]:
-    cache_dir = load_settings()[0].cache_dir
-    directory = ensure_smollm2(cache_dir, lambda progress: None)
-    loaded: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16, local_files_only=True)
-    engine, sequential, continuous = _engine(directory, cache_dir / "kernels"), _sequential(loaded), _continuous(loaded)
+    loaded = smollm2_transformers()
+    engine, sequential, continuous = _engine(smollm2_engine()), _sequential(loaded), _continuous(loaded)
     rows = []
     for concurrent, (sequential_bar, continuous_bar) in BARS.items():
-        prompts = _prompts(max(concurrent, 4))
+        prompts = mixed_prompts(max(concurrent, 4))
         ours, one_by_one, theirs = [], [], []
         for number in range(ROUNDS):
             some = sorted(prompts, key=len)[number % (len(prompts) // 4) :: len(prompts) // 4]
@@ -71,15 +70,7 @@ def _tokens_per_second(contestant: Contestant, prompts: Prompts) -> float:
     return made / seconds
 
 
-def _prompts(count: int) -> Prompts:
-    rng = random.Random(count)
-    return [tuple(rng.randrange(10, 49_000) for _ in range(rng.randrange(16, 257))) for _ in range(count)]
-
-
-def _engine(directory: Path, kernels_dir: Path) -> Contestant:
-    engine = load_torch_engine(directory, dtype="bfloat16", slots=32, max_context_tokens=2048, kernels_dir=kernels_dir)
-    engine.warm_up()
-
+def _engine(engine: TorchEngine) -> Contestant:
     def answer(prompts: Prompts) -> int:
         requests = run_batch(engine, [Request(prompt, OUTPUT_TOKENS) for prompt in prompts])
         return sum(len(request.output) for request in requests)
@@ -107,21 +98,7 @@ def _sequential(model: Any) -> Contestant:
 
 
 def _continuous(model: Any) -> Contestant:
-    """Transformers' continuous batching with the best of the settings tried for this load.
-
-    Its default cache size and batch are for a GPU's memory and reach two thirds of this on two CPU cores.
-    """
-    generation: Any = GenerationConfig(  # type: ignore[no-untyped-call]
-        max_new_tokens=OUTPUT_TOKENS, do_sample=False, eos_token_id=-1, pad_token_id=0
-    )
-    batching = ContinuousBatchingConfig(block_size=32, num_blocks=400, max_batch_tokens=256)
-
     def answer(prompts: Prompts) -> int:
-        made = model.generate_batch(
-            [list(prompt) for prompt in prompts],
-            generation_config=generation,
-            continuous_batching_config=batching,
-        )
-        return sum(len(output.generated_tokens) for output in made.values())
+        return sum(len(output.generated_tokens) for output in continuous_batching(model, prompts))
 
     return answer
