@@ -19,6 +19,7 @@ from models.errors import (
     TokenizerInvalidError,
     TokenizerNotFoundError,
 )
+from models.token_bytes import TokenBytes
 
 BYTES_LOCATION: Final = "bytes"
 
@@ -68,6 +69,15 @@ class Tokenizer(Protocol):
         """
         ...
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds to a text, in UTF-8: a piece of a character, maybe; nothing where `is_silent`.
+
+        Of ordinary text the bytes of its tokens, joined, are the text. Two decoders take something back: those of
+        sentencepiece drop the space that a text begins with, and of `<0xNN>` tokens that are no UTF-8 they replace
+        the whole run.
+        """
+        ...
+
 
 class ByteTokenizer:
     """Ids 0 to 255 are the bytes of UTF-8 and 256 ends an answer. A chat is its contents, one a line."""
@@ -100,6 +110,9 @@ class ByteTokenizer:
     def is_unsettled(self, token_id: int) -> bool:
         return False
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return b"" if self.is_silent(token_id) else bytes([token_id])
+
 
 class DirectoryTokenizer:
     """The tokenizer of a model directory: `tokenizer.json`, `tokenizer_config.json`, the chat template.
@@ -127,6 +140,7 @@ class DirectoryTokenizer:
         self._vocabulary_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         self._special = frozenset(i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special)
         self._unsettled = _byte_fallback_ids(tokenizer)
+        self._bytes = TokenBytes(tokenizer, byte_ids=self._unsettled)
 
     @classmethod
     def open(cls, directory: Path) -> Self:
@@ -183,6 +197,9 @@ class DirectoryTokenizer:
 
     def is_unsettled(self, token_id: int) -> bool:
         return token_id in self._unsettled
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return b"" if self.is_silent(token_id) else self._bytes.of(token_id)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:
