@@ -16,7 +16,7 @@ from gpu_consumers.engines.torch.kv_memory import KvShape
 from gpu_consumers.engines.torch.model import CausalModel, Layer
 from gpu_consumers.engines.torch.native import Kernels
 from gpu_consumers.engines.torch.native.kernels import MAX_GROUP
-from gpu_consumers.engines.torch.norms import HeadNorm, Norm, layer_norm, offset_weight, rms_norm
+from gpu_consumers.engines.torch.norms import HeadNorm, Norm, head_norm, layer_norm, offset_weight, rms_norm
 from gpu_consumers.engines.torch.projections import FusedShape, Projection, fused_shape, projection
 from gpu_consumers.engines.torch.rotary import RotaryTable
 
@@ -129,7 +129,7 @@ class _Assembly:
         weight = torch.cat(weights).to(self._device)
         if family.norm is NormKind.RMS_OFFSET:
             weight = offset_weight(weight)
-        return HeadNorm(weight, getattr(self._config, family.norm_epsilon))
+        return head_norm(weight, getattr(self._config, family.norm_epsilon), self._kernels)
 
     def _embedding(self) -> Embedding:
         family, decoder = self._family, self._decoder

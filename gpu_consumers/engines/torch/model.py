@@ -85,7 +85,7 @@ class CausalModel:
         qkv = self._projected(number, Projection.QKV, layer.attention_norm(hidden), batch)
         qkv = qkv.view(-1, self.query_heads + 2 * key_heads, head_dim)
         if layer.head_norm is not None:
-            layer.head_norm.apply(qkv[:, : self.query_heads + key_heads])
+            layer.head_norm(qkv)
         if self.kernels is not None:
             self.kernels.rotate_and_store(
                 qkv, rotation.cos, rotation.sin, batch.places, held.keys, held.values, self.query_heads

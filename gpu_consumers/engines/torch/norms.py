@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,7 +20,8 @@ def rms_norm(weight: Tensor, epsilon: float, kernels: Kernels | None = None) -> 
     """
     dim = weight.shape
     if kernels is not None:
-        return lambda rows: kernels.rms_norm(rows, weight, epsilon)
+        wide = weight.float()
+        return lambda rows: kernels.rms_norm(rows, wide, epsilon)
 
     def normed(rows: Tensor) -> Tensor:
         if rows.dtype == weight.dtype:
@@ -42,17 +42,19 @@ def offset_weight(weight: Tensor) -> Tensor:
     return weight.float() + 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class HeadNorm:
-    """RMS norm of each query and key head by itself, before they are rotated.
+HeadNorm = Callable[[Tensor], None]
+"""Of heads [tokens, heads, head_dim] of queries, keys and values, in place: each query and key by itself."""
 
-    weight: [query heads + key heads, head_dim], in the dtype of the heads or in fp32.
-    """
 
-    weight: Tensor
-    epsilon: float
+def head_norm(weight: Tensor, epsilon: float, kernels: Kernels | None = None) -> HeadNorm:
+    """RMS norm of each query and key head. weight: [query heads + key heads, head_dim], in the dtype of the heads
+    or in fp32."""
+    if kernels is not None:
+        wide = weight.float()
+        return lambda qkv: kernels.norm_heads(qkv, wide, epsilon)
 
-    def apply(self, heads: Tensor) -> None:
-        """Normalise `heads` [tokens, query heads + key heads, head_dim] in place."""
-        normed = F.rms_norm(heads.to(self.weight.dtype), heads.shape[-1:], None, self.epsilon)
-        heads.copy_(normed.mul_(self.weight))
+    def normed(qkv: Tensor) -> None:
+        heads = qkv[:, : weight.shape[0]]
+        heads.copy_(F.rms_norm(heads.to(weight.dtype), heads.shape[-1:], None, epsilon).mul_(weight))
+
+    return normed

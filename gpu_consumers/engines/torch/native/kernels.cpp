@@ -49,12 +49,21 @@ inline float exp_of(float x) {
     return p * scale;
 }
 
-// Attention of one key-value head's queries over one sequence. DIM, GROUP: head size and queries, 0 where only the
-// arguments know them. scratch: [group, length] and [group, dim] floats.
+// cap * tanh(x / cap), which bounds x softly.
+inline float capped(float x, float cap) {
+    const float away = x < 0.0f ? x : -x;
+    const float e = exp_of(2.0f * away / cap);  // of minus the absolute value, so that it can't overflow
+    const float bound = cap * (1.0f - e) / (1.0f + e);
+    return x < 0.0f ? -bound : bound;
+}
+
+// Attention of one key-value head's queries over one sequence, but for its first `skipped` tokens. DIM, GROUP: head
+// size and queries, 0 where only the arguments know them. softcap: of the scores, 0 for none. scratch: [group, length]
+// and [group, dim] floats.
 template <typename T, int DIM, int GROUP>
 void attend_one(const T* queries, int64_t any_group, int64_t any_dim, const T* keys, const T* values,
-                const int32_t* blocks, int64_t block_tokens, int64_t block_stride, int64_t length, T* out,
-                float* scratch) {
+                const int32_t* blocks, int64_t block_tokens, int64_t block_stride, int64_t length, int64_t skipped,
+                float softcap, T* out, float* scratch) {
     const int64_t dim = DIM ? DIM : any_dim, group = GROUP ? GROUP : any_group;
     float* scores = scratch;
     float* asked = scratch + group * length;
@@ -84,15 +93,18 @@ void attend_one(const T* queries, int64_t any_group, int64_t any_dim, const T* k
     }
     for (int64_t g = 0; g < group; g++) {
         float* row = scores + g * length;
-        float highest = row[0];
-        for (int64_t t = 1; t < length; t++) highest = row[t] > highest ? row[t] : highest;
+        if (softcap > 0.0f)
+            for (int64_t t = skipped; t < length; t++) row[t] = capped(row[t], softcap);
+        float highest = row[skipped];
+        for (int64_t t = skipped + 1; t < length; t++) highest = row[t] > highest ? row[t] : highest;
         float sum = 0.0f;
-        for (int64_t t = 0; t < length; t++) {
+        for (int64_t t = 0; t < skipped; t++) row[t] = 0.0f;
+        for (int64_t t = skipped; t < length; t++) {
             row[t] = exp_of(row[t] - highest);
             sum += row[t];
         }
         const float scale = 1.0f / sum;
-        for (int64_t t = 0; t < length; t++) row[t] *= scale;
+        for (int64_t t = skipped; t < length; t++) row[t] *= scale;
     }
     float* mixed = asked;  // the queries are no longer needed
     for (int64_t i = 0; i < group * dim; i++) mixed[i] = 0.0f;
@@ -137,10 +149,11 @@ auto attend_for_group(int64_t group) {
 
 // One query a sequence. queries: [count, row_stride] of which the first query_heads * dim are theirs, scaled and
 // rotated. keys, values: [blocks, key_heads, block_tokens, dim]. blocks: [count, columns]. out: [count, query_heads * dim].
+// window: how many of the newest tokens are attended to, 0 for all.
 template <typename T>
 void attend(const T* queries, int64_t row_stride, const T* keys, const T* values, const int32_t* blocks,
             const int32_t* lengths, T* out, int64_t count, int64_t columns, int64_t query_heads, int64_t key_heads,
-            int64_t dim, int64_t block_tokens) {
+            int64_t dim, int64_t block_tokens, int64_t window, float softcap) {
     const int64_t group = query_heads / key_heads, head_stride = block_tokens * dim;
     const auto one = dim == 64 ? attend_for_group<T, 64>(group)
                    : dim == 128 ? attend_for_group<T, 128>(group)
@@ -150,11 +163,14 @@ void attend(const T* queries, int64_t row_stride, const T* keys, const T* values
         std::vector<float> scratch;
 #pragma omp for schedule(dynamic, 1)
         for (int64_t item = 0; item < count * key_heads; item++) {
-            const int64_t row = item / key_heads, head = item % key_heads, length = lengths[row];
+            const int64_t row = item / key_heads, head = item % key_heads;
+            const int64_t first = window > 0 && lengths[row] > window ? lengths[row] - window : 0;
+            const int64_t unseen = first / block_tokens;  // blocks
+            const int64_t length = lengths[row] - unseen * block_tokens;
             scratch.resize(group * (length + dim));
             one(queries + row * row_stride + head * group * dim, group, dim, keys + head * head_stride,
-                values + head * head_stride, blocks + row * columns, block_tokens, key_heads * head_stride, length,
-                out + (row * query_heads + head * group) * dim, scratch.data());
+                values + head * head_stride, blocks + row * columns + unseen, block_tokens, key_heads * head_stride,
+                length, first % block_tokens, softcap, out + (row * query_heads + head * group) * dim, scratch.data());
         }
     }
 }
@@ -187,15 +203,31 @@ void rotate_and_store(T* qkv, const T* cos, const T* sin, const int64_t* places,
     }
 }
 
+// RMS norm of each of the first `normed` heads of qkv [tokens, heads, dim] by itself, in place. weight: [normed, dim].
 template <typename T>
-void rms_norm(const T* x, const T* weight, T* out, int64_t rows, int64_t dim, float epsilon) {
+void norm_heads(T* qkv, const float* weight, int64_t tokens, int64_t heads, int64_t normed, int64_t dim,
+                float epsilon) {
+#pragma omp parallel for schedule(static) if (tokens * normed * dim > 16384)
+    for (int64_t token = 0; token < tokens; token++)
+        for (int64_t head = 0; head < normed; head++) {
+            T* row = qkv + (token * heads + head) * dim;
+            float squares = 0.0f;
+            for (int64_t d = 0; d < dim; d++) squares += widen(row[d]) * widen(row[d]);
+            const float scale = 1.0f / __builtin_sqrtf(squares / static_cast<float>(dim) + epsilon);
+            for (int64_t d = 0; d < dim; d++) narrow(widen(row[d]) * scale * weight[head * dim + d], row + d);
+        }
+}
+
+// The weight is in float whatever the rows are: rounding it would cost precision where it is a distance from one.
+template <typename T>
+void rms_norm(const T* x, const float* weight, T* out, int64_t rows, int64_t dim, float epsilon) {
 #pragma omp parallel for schedule(static) if (rows * dim > 65536)
     for (int64_t row = 0; row < rows; row++) {
         const T* from = x + row * dim;
         float squares = 0.0f;
         for (int64_t d = 0; d < dim; d++) squares += widen(from[d]) * widen(from[d]);
         const float scale = 1.0f / __builtin_sqrtf(squares / static_cast<float>(dim) + epsilon);
-        for (int64_t d = 0; d < dim; d++) narrow(widen(from[d]) * scale * widen(weight[d]), out + row * dim + d);
+        for (int64_t d = 0; d < dim; d++) narrow(widen(from[d]) * scale * weight[d], out + row * dim + d);
     }
 }
 
@@ -220,16 +252,21 @@ void gated_silu(const T* gate_up, T* out, int64_t rows, int64_t dim) {
     extern "C" void attend_##NAME(const T* queries, int64_t row_stride, const T* keys, const T* values,               \
                                   const int32_t* blocks, const int32_t* lengths, T* out, int64_t count,               \
                                   int64_t columns, int64_t query_heads, int64_t key_heads, int64_t dim,               \
-                                  int64_t block_tokens) {                                                             \
+                                  int64_t block_tokens, int64_t window, float softcap) {                              \
         attend(queries, row_stride, keys, values, blocks, lengths, out, count, columns, query_heads, key_heads, dim,  \
-               block_tokens);                                                                                         \
+               block_tokens, window, softcap);                                                                        \
     }                                                                                                                 \
     extern "C" void rotate_and_store_##NAME(T* qkv, const T* cos, const T* sin, const int64_t* places, T* keys,       \
                                             T* values, int64_t tokens, int64_t query_heads, int64_t key_heads,        \
                                             int64_t dim, int64_t block_tokens) {                                      \
         rotate_and_store(qkv, cos, sin, places, keys, values, tokens, query_heads, key_heads, dim, block_tokens);     \
     }                                                                                                                 \
-    extern "C" void rms_norm_##NAME(const T* x, const T* weight, T* out, int64_t rows, int64_t dim, float epsilon) {  \
+    extern "C" void norm_heads_##NAME(T* qkv, const float* weight, int64_t tokens, int64_t heads, int64_t normed,     \
+                                      int64_t dim, float epsilon) {                                                   \
+        norm_heads(qkv, weight, tokens, heads, normed, dim, epsilon);                                                 \
+    }                                                                                                                 \
+    extern "C" void rms_norm_##NAME(const T* x, const float* weight, T* out, int64_t rows, int64_t dim,               \
+                                    float epsilon) {                                                                  \
         rms_norm(x, weight, out, rows, dim, epsilon);                                                                 \
     }                                                                                                                 \
     extern "C" void gated_silu_##NAME(const T* gate_up, T* out, int64_t rows, int64_t dim) {                          \

@@ -25,8 +25,9 @@ MAX_GROUP: Final = 64
 
 _POINTER, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _SIGNATURES: Final = {
-    "attend": [_POINTER, _COUNT, *[_POINTER] * 5, *[_COUNT] * 6],
+    "attend": [_POINTER, _COUNT, *[_POINTER] * 5, *[_COUNT] * 7, _REAL],
     "rotate_and_store": [*[_POINTER] * 6, *[_COUNT] * 5],
+    "norm_heads": [*[_POINTER] * 2, *[_COUNT] * 4, _REAL],
     "rms_norm": [*[_POINTER] * 3, _COUNT, _COUNT, _REAL],
     "gated_silu": [*[_POINTER] * 2, _COUNT, _COUNT],
 }
@@ -44,14 +45,26 @@ class Kernels:
             function.argtypes, function.restype = arguments, None
         self._attend = functions["attend"]
         self._rotate_and_store = functions["rotate_and_store"]
+        self._norm_heads = functions["norm_heads"]
         self._rms_norm = functions["rms_norm"]
         self._gated_silu = functions["gated_silu"]
 
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, blocks: Tensor, lengths: Tensor) -> Tensor:
+    def attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        blocks: Tensor,
+        lengths: Tensor,
+        *,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Tensor:
         """One query for each sequence: [count, query heads, dim], scaled and rotated -> [count, query heads * dim].
 
         keys, values: [all blocks, key-value heads, block tokens, dim]. blocks: [count, columns] int32, those of each
         sequence in order. lengths: [count] int32, its tokens, the query's own included; at least 1.
+        window: of the newest tokens only so many are attended to. softcap: scores become cap * tanh(score / cap).
         """
         count, query_heads, dim = queries.shape
         _, key_heads, block_tokens, _ = keys.shape
@@ -59,6 +72,7 @@ class Kernels:
         self._attend(
             queries.data_ptr(), queries.stride(0), keys.data_ptr(), values.data_ptr(), blocks.data_ptr(),
             lengths.data_ptr(), out.data_ptr(), count, blocks.shape[1], query_heads, key_heads, dim, block_tokens,
+            window or 0, softcap or 0.0,
         )  # fmt: skip
         return out
 
@@ -75,8 +89,17 @@ class Kernels:
             tokens, query_heads, key_heads, dim, block_tokens,
         )  # fmt: skip
 
+    def norm_heads(self, qkv: Tensor, weight: Tensor, epsilon: float) -> None:
+        """RMS norm of the first heads of `qkv` [tokens, heads, dim], each by itself, in place.
+
+        weight: [normed heads, dim], float32.
+        """
+        normed, _ = weight.shape
+        tokens, heads, dim = qkv.shape
+        self._norm_heads(qkv.data_ptr(), weight.data_ptr(), tokens, heads, normed, dim, epsilon)
+
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        """[rows, dim] -> the same."""
+        """[rows, dim] -> the same. weight: [dim], float32."""
         out = torch.empty_like(x)
         self._rms_norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), *x.shape, epsilon)
         return out

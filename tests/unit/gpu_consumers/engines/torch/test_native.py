@@ -37,12 +37,14 @@ def kernels(dtype: torch.dtype, kernels_dir: Path) -> Kernels:
     return found
 
 
-def attended(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def attended(queries: Tensor, keys: Tensor, values: Tensor, softcap: float | None = None) -> Tensor:
     """queries [query heads, dim] over keys and values [tokens, key-value heads, dim], written out in float."""
     group = queries.shape[0] // keys.shape[1]
     keys, values = (t.float().repeat_interleave(group, 1).transpose(0, 1) for t in (keys, values))
-    weights = (queries.float().unsqueeze(1) @ keys.transpose(1, 2)).softmax(-1)
-    return (weights @ values).flatten()
+    scores = queries.float().unsqueeze(1) @ keys.transpose(1, 2)
+    if softcap is not None:
+        scores = softcap * (scores / softcap).tanh()
+    return (scores.softmax(-1) @ values).flatten()
 
 
 # Sizes for which there is a version of its own, and such that go the general way.
@@ -101,12 +103,47 @@ def test_queries_and_keys_are_rotated_and_keys_and_values_stored(
     assert by_token.count_nonzero() == 2 * 4 * key_heads * dim, "something else was written to"
 
 
+@pytest.mark.parametrize(("window", "softcap"), [(1, None), (64, None), (100, None), (None, 2.0), (7, 0.5)])
+def test_decodes_attend_to_a_window_and_scores_are_capped(
+    kernels: Kernels, dtype: torch.dtype, window: int | None, softcap: float | None
+) -> None:
+    torch.manual_seed(8)
+    lengths = [1, 64, 101, 300]
+    blocks = torch.arange(len(lengths) * 5, dtype=torch.int32).view(len(lengths), 5)
+    memory = torch.randn(2, blocks.numel(), 2, BLOCK_TOKENS, 64).to(dtype)
+    queries = (torch.randn(len(lengths), 6, 64) / 8).to(dtype)
+    for row, length in enumerate(lengths):  # what is left of the window may be anything
+        unseen = length - (window or length)
+        for block in range(5):
+            memory[:, blocks[row, block], :, : max(0, min(unseen - block * BLOCK_TOKENS, BLOCK_TOKENS))] = 1e6
+    ours = kernels.attend(
+        queries, memory[0], memory[1], blocks, torch.tensor(lengths, dtype=torch.int32), window=window, softcap=softcap
+    )
+    for row, length in enumerate(lengths):
+        keys, values = (m[blocks[row].long()].transpose(1, 2).flatten(0, 1)[:length] for m in memory)
+        expected = attended(queries[row], keys[-(window or length) :], values[-(window or length) :], softcap)
+        torch.testing.assert_close(ours[row].float(), expected, **CLOSE[dtype])
+
+
+@pytest.mark.parametrize("tokens", [1, 40])
+def test_heads_of_queries_and_keys_are_normed_and_values_left_alone(
+    kernels: Kernels, dtype: torch.dtype, tokens: int
+) -> None:
+    torch.manual_seed(9)
+    qkv, weight = (torch.randn(tokens, 8, 64) * 3).to(dtype), torch.randn(6, 64)
+    normed = F.rms_norm(qkv[:, :6].float(), (64,), None, 1e-6) * weight
+    values = qkv[:, 6:].clone()
+    kernels.norm_heads(qkv, weight, 1e-6)
+    torch.testing.assert_close(qkv[:, :6].float(), normed, **CLOSE[dtype])
+    assert torch.equal(qkv[:, 6:], values)
+
+
 @pytest.mark.parametrize("rows", [1, 16, 300])
 def test_the_norm_and_the_gate_are_torchs(kernels: Kernels, dtype: torch.dtype, rows: int) -> None:
     torch.manual_seed(7)
     x, weight = (torch.randn(rows, 576) * 3).to(dtype), torch.randn(576).to(dtype)
     normed = F.rms_norm(x.float(), (576,), weight.float(), 1e-5)
-    torch.testing.assert_close(kernels.rms_norm(x, weight, 1e-5).float(), normed, **CLOSE[dtype])
+    torch.testing.assert_close(kernels.rms_norm(x, weight.float(), 1e-5).float(), normed, **CLOSE[dtype])
     gate_up = (torch.randn(rows, 2 * 100) * 5).to(dtype)
     gate_up[0, :4] = torch.tensor([0.0, -1e4, 1e4, float("inf")])
     gate, up = gate_up.float().chunk(2, -1)
