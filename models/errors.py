@@ -49,6 +49,12 @@ class JsonSchemaInvalidError(ModelError):
     code = "invalid_json_schema"
 
 
+class SchemaJudgeBusyError(ModelError):
+    """A JSON schema could not be checked just now: the server's fault."""
+
+    code = "schema_judge_busy"
+
+
 class ModelUnavailableError(ModelError):
     """The newcomer's model is not cached and could not be fetched."""
 

@@ -7,7 +7,6 @@ that it does not know is refused, not passed over) and without what a schema's o
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 MAX_JSON_SCHEMA_BYTES: Final = 64 * 1024
-"""Longest schema in UTF-8. The slowest of this length that we found took half a second to judge."""
+"""Longest schema in UTF-8."""
 
 ANY_JSON_OBJECT: Final = '{"type":"object"}'
 """The schema of `json_object`: some JSON object."""
@@ -47,17 +46,12 @@ def parser_limits() -> LLParserLimits:
     return LLParserLimits(verbose_errors=False)
 
 
-def check_json_schema(json_schema: str) -> None:
-    """Raises JsonSchemaInvalidError, with the reason, for a schema that no answer can be held to.
+def schema_objection(json_schema: str) -> str | None:
+    """Why no answer can be held to this schema; None if one can.
 
-    Takes up to half a second for a hostile schema, and nothing for one that was checked lately.
+    Length bounds neither the time nor the memory that this takes: fifteen patterns in an `allOf` are 400 bytes and half
+    a minute. Whoever takes schemas from strangers asks `models.schema_judge`.
     """
-    if (reason := _objection(json_schema)) is not None:
-        raise JsonSchemaInvalidError(reason)
-
-
-@lru_cache(maxsize=256)
-def _objection(json_schema: str) -> str | None:
     size = len(json_schema.encode(errors="surrogatepass"))
     if size > MAX_JSON_SCHEMA_BYTES:
         return f"it has {size} bytes, and may have {MAX_JSON_SCHEMA_BYTES}; shorten it"

@@ -25,6 +25,7 @@ from schemas.events import (
 from schemas.ids import partition_of
 from schemas.topics import lifecycle_topic, tokens_topic, work_topic
 from streams.entry import Entry, Placement
+from streams.parameters import check_engine
 from streams.quota import (
     Ledger,
     Limits,
@@ -91,7 +92,8 @@ def decide_admission(
     limits = limits_of(tenant)
     ledger = ledger or full_ledger(limits, now_us=event.at_us)
     found = resolve_tokenized(
-        event.model, event.tokenized_for, catalog, sticky=event.end_user or event.request_id
+        event.model, event.tokenized_for, catalog, tenant=event.tenant, sticky=event.end_user or event.request_id,
+        can_serve=lambda model: check_engine(event, model.engine, model.model_version) is None,
     )  # fmt: skip
     if not isinstance(found, Resolution):
         refusal = _rejected(
@@ -102,7 +104,7 @@ def decide_admission(
     ledger, refused = reserve(ledger, limits, tokens=tokens, now_us=event.at_us)
     if refused is not None:
         return _store(event, Entry(_over_quota(event, refused, limits, tokens, now_us), None, offset, ledger))
-    placement = Placement(found.model.model_version, found.model.deployment, found.reason)
+    placement = Placement(found.model.model_version, found.model.deployment, found.reason, found.adapter)
     return _store(event, Entry(_admitted(event, ledger, limits, tokens, now_us), placement, offset, ledger))
 
 
@@ -172,6 +174,14 @@ def _said(event: RequestValidated, entry: Entry) -> tuple[Output, ...]:
         seed=event.seed,
         stop=event.stop,
         deadline_at_us=event.deadline_at_us,
+        min_p=event.min_p,
+        repetition_penalty=event.repetition_penalty,
+        presence_penalty=event.presence_penalty,
+        frequency_penalty=event.frequency_penalty,
+        logit_bias=event.logit_bias,
+        top_logprobs=event.top_logprobs,
+        json_schema=event.json_schema,
+        adapter=placement.adapter,
     )
     work = Output(work_topic(placement.deployment, event.tenant), routed, event.request_id)
     return (to_token_log(decision), work)

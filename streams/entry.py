@@ -17,11 +17,12 @@ from streams.quota import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an admitted request was sent, and why."""
+    """Where an admitted request was sent, and why. adapter: the one that answers; None: the model itself."""
 
     model_version: str
     deployment: str
     reason: str
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ def encode_entry(entry: Entry) -> bytes:
     return json.dumps(
         {
             "admitted" if admitted else "rejected": entry.decision.__dict__,
-            "placement": placement and (placement.model_version, placement.deployment, placement.reason),
+            "placement": placement
+            and (placement.model_version, placement.deployment, placement.reason, placement.adapter),
             "decided": entry.decided_at_offset,
             "settled": (entry.settled_at_offset, entry.settled_at_us),
             "ledger": (at.as_of_us, at.requests, at.tokens, at.open_requests, at.reserved_tokens),

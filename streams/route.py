@@ -1,4 +1,5 @@
-"""Which pinned version answers a request: its name as asked, held against the models and the route table. Pure.
+"""Which pinned version answers a request: its name as asked, held against the models, the adapters and the route
+table. Pure.
 
 A route table is one value: whoever resolves sees all of an update or nothing of it.
 """
@@ -6,20 +7,23 @@ A route table is one value: whoever resolves sees all of an update or nothing of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.events import ModelRegistered, Route, RouteTarget
+from schemas.events import AdapterRegistered, ModelRegistered, Route, RouteTarget
 
 _BUCKETS = 1_000_000
 
 
 class Catalog(Protocol):
-    """The part of the registry that routing looks at: models by pinned version, routes by alias."""
+    """The part of the registry that routing looks at: models and adapters by pinned version, routes by alias."""
 
     @property
     def models(self) -> Mapping[str, ModelRegistered]: ...
+
+    @property
+    def adapters(self) -> Mapping[str, AdapterRegistered]: ...
 
     @property
     def routes(self) -> Mapping[str, Route]: ...
@@ -27,10 +31,14 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The version that answers, with the reason for `headrace explain`."""
+    """The version that answers, with the reason for `headrace explain`.
+
+    adapter: the LoRA adapter that it answers with; None: the model itself.
+    """
 
     model: ModelRegistered
     reason: str
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +48,18 @@ class Unresolved:
     message: str
 
 
-def resolve(name: str, catalog: Catalog, *, sticky: str) -> Resolution | Unresolved:
-    """The version behind a name: a pinned version is itself, an alias is its target.
+def resolve(name: str, catalog: Catalog, *, tenant: str, sticky: str) -> Resolution | Unresolved:
+    """The version behind a name: a pinned version is itself, an adapter is its base version, an alias is its target.
 
     Of several targets each gets its percentage, and `sticky` (the end user, or else the request id) always gets the
-    same one while the route stays as it is.
+    same one while the route stays as it is. An adapter of another tenant is as if it did not exist.
     """
     pinned = catalog.models.get(name)
     if pinned is not None:
         return Resolution(pinned, "pinned version")
+    adapter = catalog.adapters.get(name)
+    if adapter is not None and adapter.tenant in (None, tenant):
+        return _base_of(adapter, catalog)
     route = catalog.routes.get(name)
     if route is None or not route.targets:
         return Unresolved(f"the model {name!r} does not exist{_choices(catalog)}")
@@ -63,17 +74,35 @@ def resolve(name: str, catalog: Catalog, *, sticky: str) -> Resolution | Unresol
     return Resolution(model, f"alias {name}, {target.percent:g}% share")
 
 
-def resolve_tokenized(name: str, tokenized_for: str, catalog: Catalog, *, sticky: str) -> Resolution | Unresolved:
-    """`resolve` for a prompt that is tokenized already: only a version that reads the same tokens may answer.
+def resolve_tokenized(
+    name: str,
+    tokenized_for: str,
+    catalog: Catalog,
+    *,
+    tenant: str,
+    sticky: str,
+    can_serve: Callable[[ModelRegistered], bool],
+) -> Resolution | Unresolved:
+    """`resolve` for a prompt that is tokenized already: only a version that reads the same tokens may answer, and one
+    that `can_serve` what else was asked for.
 
-    When the route table changed between validation and here and the new target has another tokenizer, the version
-    whose tokens they are still answers.
+    When the route table changed between validation and here and the new target is none of that, the version for which
+    the request was validated still answers. An adapter has no such stand-in: it answers itself, or nobody does.
     """
-    found = resolve(name, catalog, sticky=sticky)
+    found = resolve(name, catalog, tenant=tenant, sticky=sticky)
     validated = catalog.models.get(tokenized_for)
-    if validated is None or (isinstance(found, Resolution) and found.model.tokenizer == validated.tokenizer):
+    if validated is None or name in catalog.adapters:
         return found
-    return Resolution(validated, f"its prompt was tokenized for {tokenized_for} before the routes changed")
+    if isinstance(found, Resolution) and found.model.tokenizer == validated.tokenizer and can_serve(found.model):
+        return found
+    return Resolution(validated, f"it was validated for {tokenized_for} before the routes changed")
+
+
+def _base_of(adapter: AdapterRegistered, catalog: Catalog) -> Resolution | Unresolved:
+    base = catalog.models.get(adapter.model_version)
+    if base is None:
+        return Unresolved(f"the adapter {adapter.adapter!r} is for {adapter.model_version!r}, which is not registered")
+    return Resolution(base, f"adapter {adapter.adapter} of {adapter.model_version}", adapter.adapter)
 
 
 def _pick(route: Route, sticky: str) -> RouteTarget:

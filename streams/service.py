@@ -14,6 +14,7 @@ from eventlog.clock import monotonic
 from eventlog.registry import Registry
 from eventlog.registry_reader import RegistryReader
 from models.errors import ModelError
+from models.schema_judge import SchemaJudge
 from streams.errors import StageFailed, StageStuck
 from streams.metrics import StreamsMetrics
 from streams.processors.decide import DecideStage
@@ -61,7 +62,8 @@ class _Service:
         )
         self._shelf = TokenizerShelf()
         self._decide = DecideStage(settings, metrics)
-        self._validate = ValidateStage(settings, metrics, self._shelf)
+        self._judge = SchemaJudge()
+        self._validate = ValidateStage(settings, metrics, self._shelf, self._judge)
         self._stages: tuple[Stage, ...] = (self._validate, self._decide)
         self._validate_started = False
         self._registry_changed = asyncio.Event()
@@ -101,6 +103,7 @@ class _Service:
         for stage in self._stages:
             stage.failure.cancel()
         await asyncio.to_thread(self._reader.close)
+        await asyncio.to_thread(self._judge.close)
         if self._server is not None:
             await asyncio.to_thread(self._server.shutdown)
             self._server.server_close()

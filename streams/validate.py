@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from models.errors import ChatTemplateMissingError, ChatTemplateRefusedError, TextNotEncodableError
+from models.json_grammar import schema_objection
 from models.tokenizer import Tokenizer
 from schemas.events import ModelRegistered, RequestRejected, RequestSubmitted, RequestValidated
-from streams.parameters import Filled, Refusal, check_parameters
+from streams.parameters import Filled, Refusal, SchemaObjection, check_bias_tokens, check_engine, check_parameters
 from streams.route import Catalog, Unresolved, resolve
 
 ROLES = ("system", "user", "assistant")
@@ -30,18 +31,24 @@ class _Prompt:
 
 
 def decide(
-    request: RequestSubmitted, catalog: Catalog, tokenizer_of: TokenizerOf, *, now_us: int
+    request: RequestSubmitted,
+    catalog: Catalog,
+    tokenizer_of: TokenizerOf,
+    *,
+    now_us: int,
+    schema_objection: SchemaObjection = schema_objection,
 ) -> RequestValidated | RequestRejected:
     """The request, validated or refused. The same arguments always give the same answer.
 
     now_us: when validation began; both times of the result are it, and whoever measures replaces `at_us`.
     tokenizer_of: the model's own tokenizer; what it raises beyond the three faults of a request is the server's
         fault and passes through.
+    schema_objection: judges JSON schemas; the default takes as long as it takes.
     """
     refusal = _check_deadline(request, now_us) or _check_messages(request)
     if refusal is not None:
         return rejection(request, refusal, now_us)
-    filled = check_parameters(request)
+    filled = check_parameters(request, schema_objection)
     if isinstance(filled, Refusal):
         return rejection(request, filled, now_us)
     prompt = _tokenize(request, catalog, tokenizer_of)
@@ -65,6 +72,7 @@ def rejection(request: RequestSubmitted, refusal: Refusal, now_us: int) -> Reque
         code=refusal.code,
         message=refusal.message,
         param=refusal.param,
+        retry_after_ms=refusal.retry_after_ms,
     )
 
 
@@ -100,16 +108,23 @@ def _check_messages(request: RequestSubmitted) -> Refusal | None:
 
 
 def _tokenize(request: RequestSubmitted, catalog: Catalog, tokenizer_of: TokenizerOf) -> _Prompt | Refusal:
-    found = resolve(request.model, catalog, sticky=request.end_user or request.request_id)
+    found = resolve(
+        request.model, catalog, tenant=request.tenant, sticky=request.end_user or request.request_id
+    )  # fmt: skip
     if isinstance(found, Unresolved):
         return Refusal(404, "not_found_error", "model_not_found", found.message, "model")
+    version = found.model.model_version
+    if (refusal := check_engine(request, found.model.engine, version)) is not None:
+        return refusal
     tokenizer = tokenizer_of(found.model)
+    if (refusal := check_bias_tokens(request.logit_bias, tokenizer.vocabulary_size, version)) is not None:
+        return refusal
     # A template may print the date. The request's own time makes every validation of it tokenize alike.
     at = datetime.fromtimestamp(request.received_at_us / 1e6, UTC)
     try:
         token_ids = tokenizer.encode_chat(request.messages, at=at)
     except ChatTemplateMissingError as error:
-        return Refusal(422, "invalid_request_error", "unsupported_parameter", str(error), "messages")
+        return Refusal.unsupported(str(error), "messages")
     except (ChatTemplateRefusedError, TextNotEncodableError) as error:
         return Refusal.invalid(error.code, str(error), "messages")
     if not token_ids:
@@ -157,4 +172,11 @@ def _validated(
         deadline_at_us=request.deadline_at_us,
         end_user=request.end_user,
         endpoint=request.endpoint,
+        min_p=filled.min_p,
+        repetition_penalty=filled.repetition_penalty,
+        presence_penalty=filled.presence_penalty,
+        frequency_penalty=filled.frequency_penalty,
+        logit_bias=request.logit_bias,
+        top_logprobs=request.top_logprobs,
+        json_schema=request.json_schema,
     )

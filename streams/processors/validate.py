@@ -9,7 +9,8 @@ from functools import partial
 from eventlog.clock import now_us
 from eventlog.record import Record
 from eventlog.registry import Registry
-from models.errors import ModelError
+from models.errors import ModelError, SchemaJudgeBusyError
+from models.schema_judge import SchemaJudge
 from schemas.events import RequestCancelled, RequestRejected, RequestSubmitted, RequestValidated
 from schemas.ids import partition_of
 from schemas.topics import VALIDATED, requests_topic, tenant_of
@@ -23,8 +24,10 @@ from streams.stage import Stage
 from streams.tokenizers import TokenizerShelf
 from streams.validate import decide, rejection
 
-# Tokenizing so much text takes more than a few milliseconds: it is done on a thread, and other tenants go on.
+# Tokenizing so much text takes more than a few milliseconds, and so can checking a JSON schema: it is done on a thread,
+# and other tenants go on.
 _LONG_PROMPT_CHARS = 16_384
+_RETRY_MS = 1_000
 
 
 class ValidateStage(Stage):
@@ -32,10 +35,13 @@ class ValidateStage(Stage):
 
     name = "validate"
 
-    def __init__(self, settings: StreamsSettings, metrics: StreamsMetrics, shelf: TokenizerShelf) -> None:
+    def __init__(
+        self, settings: StreamsSettings, metrics: StreamsMetrics, shelf: TokenizerShelf, judge: SchemaJudge
+    ) -> None:
         super().__init__(settings, metrics)
         self.registry = Registry()
         self._shelf = shelf
+        self._judge = judge
 
     def follow_tenants(self, registry: Registry) -> None:
         """Take over a newer registry; new tenants' topics are subscribed within a second or two."""
@@ -59,10 +65,16 @@ class ValidateStage(Stage):
         await self._send(event, await self._decide(event), pending)
 
     async def _decide(self, request: RequestSubmitted) -> RequestValidated | RequestRejected:
-        call = partial(decide, request, self.registry, self._shelf.get, now_us=now_us())
+        call = partial(
+            decide, request, self.registry, self._shelf.get, now_us=now_us(), schema_objection=self._judge.objection
+        )
         long = sum(len(message.content) for message in request.messages) > _LONG_PROMPT_CHARS
+        long = long or request.json_schema is not None
         try:
             decision = await asyncio.to_thread(call) if long else call()
+        except SchemaJudgeBusyError as error:
+            refusal = Refusal(503, "overloaded_error", "overloaded", f"{error}; try again", "json_schema", _RETRY_MS)
+            decision = rejection(request, refusal, now_us())
         except ModelError as error:
             # The server's fault, and this model's alone: its requests end, all others go on.
             refusal = Refusal(503, "overloaded_error", "model_unavailable", f"{error}; try again later", "model")

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from models.tokenizer import ByteTokenizer
 from schemas.codec import decode, encode
-from schemas.events import Message, RequestRejected, RequestSubmitted, RequestValidated
+from schemas.events import LogitBias, Message, RequestRejected, RequestSubmitted, RequestValidated
 from streams.validate import ROLES, decide
 from tests.unit.streams.samples import NOW_US, model, registry, request_id
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
-MODEL = model(context_tokens=120)
+MODEL = model(context_tokens=120, engine="torch")
 STATUSES = {400, 404, 422, 504}
 
 requests = st.builds(
@@ -32,6 +32,15 @@ requests = st.builds(
     top_k=st.none() | st.integers(-(2**31), 2**31 - 1),
     seed=st.none() | st.integers(-(2**63), 2**63 - 1),
     stop=st.lists(TEXT, max_size=5).map(tuple),
+    min_p=st.none() | st.floats() | st.floats(0, 1),
+    repetition_penalty=st.none() | st.floats() | st.floats(0, 2, exclude_min=True),
+    presence_penalty=st.none() | st.floats() | st.floats(-2, 2),
+    frequency_penalty=st.none() | st.floats() | st.floats(-2, 2),
+    logit_bias=st.lists(
+        st.builds(LogitBias, token_id=st.integers(-1, 260), bias=st.floats() | st.floats(-100, 100)), max_size=3
+    ).map(tuple),
+    top_logprobs=st.none() | st.integers(-1, 21),
+    json_schema=st.none() | st.sampled_from(["{}", "{", '{"type": "object"}']) | TEXT,
     deadline_at_us=st.none() | st.integers(NOW_US - 10, NOW_US + 10),
 )
 
@@ -50,6 +59,10 @@ def test_every_answer_fits_its_schema_and_keeps_its_promises(request: RequestSub
         assert len(decision.prompt_token_ids) + decision.max_output_tokens <= MODEL.context_tokens
         assert 0 <= decision.temperature <= 2
         assert 0 < decision.top_p <= 1
+        assert 0 <= decision.min_p <= 1
+        assert 0 < decision.repetition_penalty <= 2
+        assert max(abs(decision.presence_penalty), abs(decision.frequency_penalty)) <= 2
+        assert all(0 <= bias.token_id <= 256 and abs(bias.bias) <= 100 for bias in decision.logit_bias)
     else:
         assert decision.status in STATUSES
         assert decision.message

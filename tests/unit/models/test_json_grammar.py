@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from models.errors import JsonSchemaInvalidError
-from models.json_grammar import ANY_JSON_OBJECT, MAX_JSON_SCHEMA_BYTES, check_json_schema, grammar_of
+from models.json_grammar import ANY_JSON_OBJECT, MAX_JSON_SCHEMA_BYTES, grammar_of, schema_objection
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -39,7 +38,7 @@ def taken(json_schema: str, text: str) -> int:
     ],
 )
 def test_usual_schemas_are_taken(schema: dict[str, Any]) -> None:
-    check_json_schema(json.dumps(schema))
+    assert schema_objection(json.dumps(schema)) is None
 
 
 @pytest.mark.parametrize(
@@ -59,20 +58,20 @@ def test_usual_schemas_are_taken(schema: dict[str, Any]) -> None:
         ('{"not": {}, "x-guidance": {"lenient": true}}', "not"),
         ('{"type": "string", "pattern": "(?=a)b"}', "look-around"),
         ('{"type": "integer", "minimum": 5, "maximum": 1}', "Unsatisfiable"),
-        (json.dumps({"type": "string", "allOf": [{"pattern": f".*a{i}.*"} for i in range(12)]}), "regex"),
+        (json.dumps({"type": "string", "allOf": [{"pattern": f".*a{i}.*"} for i in range(9)]}), "regex"),
     ],
 )
 def test_what_no_answer_can_be_held_to_is_refused_with_the_reason(schema: str, reason: str) -> None:
-    with pytest.raises(JsonSchemaInvalidError) as refused:
-        check_json_schema(schema)
-    assert reason in str(refused.value)
-    assert len(str(refused.value)) < 500
-    assert "\n" not in str(refused.value)
+    told = schema_objection(schema)
+    assert told is not None
+    assert reason in told
+    assert len(told) < 500
+    assert "\n" not in told
 
 
 def test_the_longest_schema_that_is_allowed_is_judged() -> None:
     empty = json.dumps({"title": ""})
-    check_json_schema(json.dumps({"title": "x" * (MAX_JSON_SCHEMA_BYTES - len(empty))}))
+    assert schema_objection(json.dumps({"title": "x" * (MAX_JSON_SCHEMA_BYTES - len(empty))})) is None
 
 
 def test_the_grammar_takes_what_the_schema_allows_and_ends_there() -> None:

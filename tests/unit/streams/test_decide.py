@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from eventlog.registry import Registry
 from schemas.events import (
+    AdapterRegistered,
     GenerationFailed,
+    LogitBias,
     QuotaSettled,
     RequestAdmitted,
     RequestCancelled,
@@ -79,14 +81,40 @@ def test_an_admitted_request_is_announced_in_its_token_log_and_sent_to_work() ->
 
 
 def test_the_work_order_carries_everything_that_generation_needs() -> None:
-    event = validated(temperature=0.5, top_p=0.9, top_k=4, seed=11, stop=("x",), deadline_at_us=NOW_US + 9)
+    event = validated(
+        temperature=0.5, top_p=0.9, top_k=4, seed=11, stop=("x",), deadline_at_us=NOW_US + 9, min_p=0.1,
+        repetition_penalty=1.2, presence_penalty=0.5, frequency_penalty=-0.5, top_logprobs=2, json_schema="{}",
+        logit_bias=(LogitBias(token_id=3, bias=-1.0),),
+    )  # fmt: skip
+    catalog = registry(model(engine="torch"))
 
-    verdict = decide_admission(event, 0, entry=None, ledger=None, tenant=tenant(), catalog=registry(), now_us=LATER_US)
+    verdict = decide_admission(event, 0, entry=None, ledger=None, tenant=tenant(), catalog=catalog, now_us=LATER_US)
 
     routed = verdict.outputs[1].event
-    names = ["prompt_token_ids", "max_output_tokens", "temperature", "top_p", "top_k", "seed", "stop"]
-    names += ["deadline_at_us", "model"]
-    assert {n: getattr(routed, n) for n in names} == {n: getattr(event, n) for n in names}
+    shared = {field.name for field in fields(RequestRouted)} & {field.name for field in fields(event)} - {"at_us"}
+    assert {name: getattr(routed, name) for name in shared} == {name: getattr(event, name) for name in shared}
+    assert len(shared) > 16
+
+
+def test_an_adapter_goes_to_the_deployment_of_its_base_version_and_is_told_again_the_same() -> None:
+    adapter = AdapterRegistered(adapter="tone@v1", at_us=NOW_US, model_version="chat@v1", location="/a", tenant="acme")
+    catalog = registry().apply(adapter)
+
+    first = admit(model="tone@v1", catalog=catalog)
+
+    routed = first.outputs[1]
+    assert isinstance(routed.event, RequestRouted)
+    assert (routed.topic, routed.event.model, routed.event.model_version) == ("work.chat-v1.acme", "tone@v1", "chat@v1")
+    assert routed.event.adapter == "tone@v1"
+    assert admit(model="tone@v1", catalog=registry(), entry=entry_of(first)).outputs == first.outputs
+
+
+def test_another_tenants_adapter_is_a_404_of_route() -> None:
+    adapter = AdapterRegistered(adapter="tone@v1", at_us=NOW_US, model_version="chat@v1", location="/a", tenant="bolt")
+
+    rejected = refused(admit(model="tone@v1", catalog=registry().apply(adapter)))
+
+    assert (rejected.status, rejected.code, rejected.stage) == (404, "model_not_found", "route")
 
 
 def test_the_ledger_goes_by_the_events_time_and_the_stamp_by_the_clock() -> None:

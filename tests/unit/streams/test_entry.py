@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 from schemas.events import RequestAdmitted, RequestRejected
 from streams.entry import Entry, Placement, decode_entry, encode_entry
@@ -36,7 +37,7 @@ REJECTED = RequestRejected(
 
 
 def test_an_admitted_entry_comes_back_equal_open_and_settled() -> None:
-    entry = Entry(ADMITTED, Placement("chat@v1", "chat-v1", "alias chat"), 7, LEDGER)
+    entry = Entry(ADMITTED, Placement("chat@v1", "chat-v1", "adapter tone@v1 of chat@v1", "tone@v1"), 7, LEDGER)
     settled = dataclasses.replace(entry, settled_at_offset=9, settled_at_us=NOW_US)
 
     assert decode_entry(encode_entry(entry)) == entry
@@ -50,3 +51,11 @@ def test_a_rejected_entry_comes_back_equal_and_is_not_open() -> None:
 
     assert decode_entry(encode_entry(entry)) == entry
     assert not entry.is_open
+
+
+def test_an_entry_that_was_written_before_there_were_adapters_is_read() -> None:
+    entry = Entry(ADMITTED, Placement("chat@v1", "chat-v1", "alias chat"), 7, LEDGER)
+    stored = json.loads(encode_entry(entry))
+    stored["placement"] = ["chat@v1", "chat-v1", "alias chat"]
+
+    assert decode_entry(json.dumps(stored).encode()) == entry

@@ -11,7 +11,15 @@ import pytest
 from models.chat import ChatTurn
 from models.errors import ChatTemplateMissingError, ChatTemplateRefusedError, TokenizerNotFoundError
 from models.tokenizer import ByteTokenizer, Tokenizer
-from schemas.events import Message, ModelRegistered, RequestRejected, RequestSubmitted, RequestValidated
+from schemas.events import (
+    AdapterRegistered,
+    LogitBias,
+    Message,
+    ModelRegistered,
+    RequestRejected,
+    RequestSubmitted,
+    RequestValidated,
+)
 from streams.validate import decide, derive_seed
 from tests.unit.streams.samples import NOW_US, model, registry, request_id, submitted
 
@@ -56,9 +64,16 @@ def test_what_the_client_chose_is_kept() -> None:
         "deadline_at_us": NOW_US + 1,
         "end_user": "ann",
         "endpoint": "responses",
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "logit_bias": (LogitBias(token_id=256, bias=-100.0),),
+        "top_logprobs": 3,
+        "json_schema": '{"type": "object"}',
     }
 
-    decision = accepted(submitted(**chosen))
+    decision = accepted(submitted(**chosen), engine="torch")
 
     assert {name: getattr(decision, name) for name in chosen} == chosen
 
@@ -70,6 +85,43 @@ def test_an_alias_is_tokenized_for_the_version_it_leads_to() -> None:
 
     assert isinstance(decision, RequestValidated)
     assert (decision.model, decision.tokenized_for) == ("chat", "chat@v2")
+
+
+def test_an_adapter_is_tokenized_for_the_version_that_it_is_for() -> None:
+    adapter = AdapterRegistered(adapter="tone@v1", at_us=NOW_US, model_version="chat@v2", location="/a", tenant="acme")
+    catalog = registry(model("chat@v1"), model("chat@v2")).apply(adapter)
+
+    decision = decide(submitted(model="tone@v1"), catalog, bytes_of, now_us=NOW_US)
+
+    assert isinstance(decision, RequestValidated)
+    assert (decision.model, decision.tokenized_for) == ("tone@v1", "chat@v2")
+
+
+def test_another_tenants_adapter_is_refused_as_if_there_were_none() -> None:
+    adapter = AdapterRegistered(adapter="tone@v1", at_us=NOW_US, model_version="chat@v1", location="/a", tenant="bolt")
+
+    refused_theirs = decide(submitted(model="tone@v1"), registry().apply(adapter), bytes_of, now_us=NOW_US)
+
+    assert refused_theirs == refused(submitted(model="tone@v1"))
+    assert isinstance(refused_theirs, RequestRejected)
+    assert (refused_theirs.status, refused_theirs.code) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "code", "param"),
+    [
+        ({"json_schema": '{"type": "objec"}'}, 400, "invalid_json_schema", "json_schema"),
+        ({"json_schema": '{"type": "object"}'}, 422, "unsupported_parameter", "json_schema"),
+        ({"top_logprobs": 0}, 422, "unsupported_parameter", "top_logprobs"),
+        ({"logit_bias": (LogitBias(token_id=257, bias=1.0),)}, 400, "invalid_value", "logit_bias"),
+    ],
+)
+def test_what_the_model_cant_do_with_a_well_formed_request_is_refused_by_name(
+    wanted: dict[str, Any], status: int, code: str, param: str
+) -> None:
+    decision = refused(submitted(**wanted), engine="echo")
+
+    assert (decision.status, decision.code, decision.param) == (status, code, param)
 
 
 def test_an_unknown_model_is_a_404_that_names_the_models_there_are() -> None:

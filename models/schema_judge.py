@@ -1,0 +1,122 @@
+"""Is this JSON schema one that an answer can be held to? Judged in a process of its own, within time and memory.
+
+Compiling a schema has no bound that its length would give: fifteen patterns in an `allOf` are 400 bytes and half a
+minute, `{"multipleOf": 1000003}` is 300 MB. Neither a thread nor a coroutine can be stopped in it, a process can.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import select
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final
+
+from models.errors import SchemaJudgeBusyError
+from models.json_grammar import MAX_JSON_SCHEMA_BYTES, schema_objection
+
+MEMORY_BYTES: Final = 1 << 30
+_KEPT = 512
+_START_SECONDS = 30.0
+
+
+class SchemaJudge:
+    """Judges one schema at a time and remembers what it said lately. Safe to share between threads.
+
+    seconds: what one schema may take. queue_seconds: how long one waits for those before it.
+    """
+
+    def __init__(self, *, seconds: float = 2.0, queue_seconds: float = 10.0) -> None:
+        self._seconds = seconds
+        self._queue_seconds = queue_seconds
+        self._process: subprocess.Popen[str] | None = None
+        self._asking = threading.Lock()
+        self._said: OrderedDict[str, str | None] = OrderedDict()
+        self._remembering = threading.Lock()
+
+    def objection(self, json_schema: str) -> str | None:
+        """Why no answer can be held to it, None if one can. Blocks; raises SchemaJudgeBusyError."""
+        with self._remembering:
+            if json_schema in self._said:
+                self._said.move_to_end(json_schema)
+                return self._said[json_schema]
+        if len(json_schema) > MAX_JSON_SCHEMA_BYTES:
+            return schema_objection(json_schema)  # at once, and not worth remembering
+        if not self._asking.acquire(timeout=self._queue_seconds):
+            raise SchemaJudgeBusyError("too many JSON schemas wait to be checked")
+        try:
+            reason = self._ask(json_schema)
+        finally:
+            self._asking.release()
+        with self._remembering:
+            self._said[json_schema] = reason
+            if len(self._said) > _KEPT:
+                self._said.popitem(last=False)
+        return reason
+
+    def close(self) -> None:
+        """End the process. One that is asked meanwhile ends too, as if its schema had taken too long."""
+        if (process := self._process) is not None:
+            process.kill()
+            with self._asking:
+                self._end()
+
+    def _ask(self, json_schema: str) -> str | None:
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(json_schema) + "\n")
+            process.stdin.flush()
+            in_time = select.select([process.stdout], [], [], self._seconds)[0]
+            answer = process.stdout.readline() if in_time else ""
+        except OSError:
+            answer = ""
+        if answer:
+            reason: str | None = json.loads(answer)
+            return reason
+        self._end()
+        return "compiling it takes more time or memory than there is for one schema; make it simpler"
+
+    def _running(self) -> subprocess.Popen[str]:
+        """The process, ready to be asked: a new one where there is none."""
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._end()
+        process = self._process = subprocess.Popen(
+            [sys.executable, "-m", "models.schema_judge"],
+            cwd=Path(__file__).resolve().parent.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,  # Ctrl-C is ours to take: it ends when its input does
+        )
+        assert process.stdout is not None
+        if not select.select([process.stdout], [], [], _START_SECONDS)[0] or process.stdout.readline() != "ready\n":
+            self._end()
+            raise SchemaJudgeBusyError("the process that checks JSON schemas did not start")
+        return process
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        self._process.kill()
+        with self._process:  # closes the pipes and waits
+            self._process = None
+
+
+def _judge() -> None:
+    """The process: a schema a line in, the objection a line out, both as JSON."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(schema_objection(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    _judge()
