@@ -20,7 +20,7 @@ class EngineInfo:
     eos_token_ids: a sampled one ends the sequence; it is counted but never shown.
     kv_blocks, block_tokens: keys and values lie in so many blocks of so many tokens; a sequence of n tokens holds
         ceil(n / block_tokens) of them at most, fewer if it shares some. 0 blocks: every slot always has room for
-        `max_context_tokens`.
+        `max_context_tokens`. A plan never asks for more than there are.
     """
 
     name: str
@@ -31,6 +31,10 @@ class EngineInfo:
     eos_token_ids: frozenset[int]
     kv_blocks: int = 0
     block_tokens: int = 64
+
+    def blocks_of(self, tokens: int) -> int:
+        """How many blocks a sequence of so many tokens holds at most; 0 where memory is not counted."""
+        return -(-tokens // self.block_tokens) if self.kv_blocks else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class Engine(Protocol):
     """Owned by the one thread that calls it; it owns weights, KV memory and sampling state by slot.
 
     `execute` never raises for what one sequence did wrong: that slot is reported in `StepResult.failures` and its
-    neighbours go on unchanged. An exception from `execute` means that the engine as a whole is unusable.
+    neighbours go on unchanged. Nor does it for a step that was too large for the memory: `StepResult.deferred`.
+    An exception from `execute` means that the engine as a whole is unusable.
     """
 
     @property

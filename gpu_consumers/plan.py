@@ -129,8 +129,12 @@ class StepResult:
     failures: slots that could not be run (NaN logits, token id out of range, ...) with the reason; a slot is in
         `tokens` or in `failures`, never in both. The scheduler releases failed slots in the next plan.
     logprobs: of those among `tokens` whose sequence asked for them.
+    deferred: slots whose prefill or decode was not run, because memory for the step ran out. They are as they were
+        when it began (admitted, if it admitted them), so the same tokens may be planned again, in a smaller step, or
+        the slot be released. None of them is in `tokens` or `failures`.
     """
 
     tokens: Mapping[int, int] = field(default_factory=dict)
     failures: Mapping[int, str] = field(default_factory=dict)
     logprobs: Mapping[int, Logprobs] = field(default_factory=dict)
+    deferred: frozenset[int] = frozenset()

@@ -13,6 +13,7 @@ from gpu_consumers.waiting_queue import Turn
 class Running:
     """`computed` tokens have been run or were `cached`; of its prefix the rest is `remaining`.
 
+    blocks: of KV memory that it is counted with; most_blocks: what it may come to.
     output_token_ids: what it made in this slot; the newest of them is not run yet. Empty during prefill.
     """
 
@@ -20,6 +21,8 @@ class Running:
     slot: int
     cached_tokens: int
     computed_tokens: int
+    blocks: int = 0
+    most_blocks: int = 0
     output_token_ids: list[int] = field(default_factory=list)
 
     @property
@@ -34,6 +37,16 @@ class Running:
     def rank(self) -> int:
         """The class in which it got its slot; lower goes first."""
         return self.turn.rank
+
+    @property
+    def decodes(self) -> bool:
+        """Whether its prefix is run, and its next token comes of its newest."""
+        return bool(self.output_token_ids)
+
+    @property
+    def room_blocks(self) -> int:
+        """What is left to it of memory when others are admitted: a block, if it may ever need one."""
+        return min(1, self.most_blocks - self.blocks)
 
     @property
     def remaining_tokens(self) -> int:

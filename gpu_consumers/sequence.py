@@ -40,6 +40,11 @@ def why_not_servable(sequence: Sequence, info: EngineInfo) -> str | None:
             f"prompt and output may reach {sequence.max_tokens} tokens, and this worker holds "
             f"{info.max_context_tokens}: shorten the prompt or ask for less output"
         )
+    if info.blocks_of(sequence.max_tokens) > info.kv_blocks:
+        return (
+            f"prompt and output may reach {sequence.max_tokens} tokens, and the memory of this worker holds "
+            f"{info.kv_blocks * info.block_tokens}: shorten the prompt or ask for less output"
+        )
     low, high = min(sequence.prefix_token_ids), max(sequence.prefix_token_ids)
     if low < 0 or high >= info.vocabulary_size:
         outside = low if low < 0 else high

@@ -27,8 +27,9 @@ from gpu_consumers.generation import Failure, Generation, Model
 from gpu_consumers.metrics import WorkerMetrics
 from gpu_consumers.output import FinishReason
 from gpu_consumers.plan import StepPlan, StepResult
-from gpu_consumers.scheduler import Scheduler, Step
+from gpu_consumers.scheduler import Scheduler
 from gpu_consumers.sequence import why_not_servable
+from gpu_consumers.step import Step
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import Load, WorkerTelemetry
 from gpu_consumers.work import Cancel, Drop, Message, Wake, Work

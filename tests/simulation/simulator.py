@@ -9,8 +9,9 @@ from typing import Final
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.fair_queue import DEFAULT_COSTS
 from gpu_consumers.plan import StepPlan, StepResult
-from gpu_consumers.scheduler import Scheduler, Step
+from gpu_consumers.scheduler import Scheduler
 from gpu_consumers.sequence import Sequence
+from gpu_consumers.step import Step
 from gpu_consumers.step_costs import StepCosts
 from tests.simulation.arrivals import Arrival, Trace
 from tests.simulation.baselines import FirstComeQueue, RoundRobinQueue

@@ -1,9 +1,10 @@
 from collections.abc import Callable
 
 from gpu_consumers.preemption import choose_victim
+from gpu_consumers.presence import Presence
 from gpu_consumers.running import Running
 from gpu_consumers.sequence import Sequence
-from gpu_consumers.slot_shares import SlotShares
+from gpu_consumers.shares import Shares
 from gpu_consumers.waiting_queue import Turn
 
 
@@ -15,13 +16,12 @@ def running(tenant: str, computed: int, priority: int = 0) -> Running:
     return Running(turn(tenant, priority), 0, 0, computed)
 
 
-def shares_of(batch: list[Running], *waiting: str) -> SlotShares:
-    shares = SlotShares(len(batch), lambda tenant: 1.0)
+def shares_of(batch: list[Running], *waiting: str) -> Shares:
+    presence = Presence(lambda tenant: 1.0)
+    presence.look(0, [*waiting, *(one.tenant for one in batch)], lambda tenant: False)
+    shares = Shares(len(batch), presence)
     for one in batch:
         shares.hold(one.tenant)
-    for tenant in waiting:
-        shares.arrived(tenant)
-    shares.look(0, lambda tenant: False)
     return shares
 
 

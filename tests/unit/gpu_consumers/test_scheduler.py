@@ -2,8 +2,9 @@ import pytest
 
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
-from gpu_consumers.scheduler import Scheduler, Step
+from gpu_consumers.scheduler import Scheduler
 from gpu_consumers.sequence import Sequence, why_not_servable
+from gpu_consumers.step import Step
 from gpu_consumers.step_costs import StepCosts
 
 INFO = EngineInfo("test", 2, 64, 8, 257, frozenset())
@@ -108,7 +109,7 @@ def test_the_integrity_check_sees_a_slot_that_leaked() -> None:
     scheduler.add(sequence("r", 2))
     scheduler.next_step(0)
     scheduler.check_integrity()
-    scheduler._running.clear()
+    scheduler._batch._running.clear()
     with pytest.raises(AssertionError, match="a slot leaked or is shared"):
         scheduler.check_integrity()
 
