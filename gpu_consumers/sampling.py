@@ -1,4 +1,4 @@
-"""Drawing the next token from logits: greedy, temperature, top-k, top-p, each sequence with its own.
+"""Drawing the next token from logits: greedy, temperature, top-k, top-p, min-p, each sequence with its own.
 
 The draw for the token at output index i is a function of the logits and of (seed, i): a counter, not a stream of
 random numbers. So a sequence gets the same text whatever shares its batch, and whichever worker goes on with it.
@@ -36,9 +36,9 @@ class Draw:
 def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
     """The token of each row of `logits` [rows, vocabulary]; None where no finite maximum exists (NaN or +inf).
 
-    -inf is a token that can't be drawn. Temperature comes first, then top-k, then top-p of what top-k left, as in
-    transformers. Of equally likely tokens the lower id counts as the likelier. Greedy rows cost one maximum,
-    which all rows pay and which finds the broken ones too.
+    -inf is a token that can't be drawn. Temperature comes first, then top-k, then top-p of what top-k left, then min-p,
+    as in transformers. Of equally likely tokens the lower id counts as the likelier; min-p keeps them all. Greedy rows
+    cost one maximum, which all rows pay and which finds the broken ones too.
     """
     maxima, likeliest = logits.max(dim=-1)
     tokens: list[int | None] = [
@@ -75,7 +75,7 @@ def _draw(logits: Tensor, draws: list[Draw]) -> list[int]:
     probabilities = _probabilities(logits, [draw.sampling for draw in draws])
     at = [uniform(draw.sampling.seed, draw.output_index) for draw in draws]
     points = torch.tensor(at, dtype=torch.float64, device=logits.device).unsqueeze(-1)
-    filtered = [row for row, draw in enumerate(draws) if draw.sampling.top_p < 1.0 or 0 < draw.sampling.top_k < size]
+    filtered = [row for row, draw in enumerate(draws) if _filters(draw.sampling, size)]
     whole = sorted(set(range(len(draws))) - set(filtered))
     tokens = torch.zeros(len(draws), dtype=torch.long, device=logits.device)
     if whole:
@@ -84,6 +84,10 @@ def _draw(logits: Tensor, draws: list[Draw]) -> list[int]:
         sampling = [draws[row].sampling for row in filtered]
         tokens[filtered] = _draw_filtered(probabilities[filtered], points[filtered], sampling)
     return tokens.tolist()
+
+
+def _filters(sampling: SamplingParams, vocabulary_size: int) -> bool:
+    return sampling.top_p < 1.0 or 0 < sampling.top_k < vocabulary_size or sampling.min_p > 0.0
 
 
 def _probabilities(logits: Tensor, sampling: list[SamplingParams]) -> Tensor:
@@ -117,7 +121,7 @@ def _draw_whole(probabilities: Tensor, points: Tensor) -> Tensor:
 
 
 def _draw_filtered(probabilities: Tensor, points: Tensor, sampling: list[SamplingParams]) -> Tensor:
-    """With top-k or top-p. Rows with many candidates are drawn one by one, so that others need not sort as many."""
+    """With a filter. Rows with many candidates are drawn one by one, so that others need not sort as many."""
     candidates = probabilities >= _floors(probabilities, sampling).unsqueeze(-1)
     counts = candidates.sum(-1)
     crowded = (counts > _CROWD).tolist()
@@ -126,7 +130,9 @@ def _draw_filtered(probabilities: Tensor, points: Tensor, sampling: list[Samplin
     tokens = torch.empty(len(sampling), dtype=torch.long, device=points.device)
     for rows in filter(None, groups):
         weights, ids = _packed(probabilities[rows], candidates[rows], counts[rows])
-        tokens[rows] = _draw_nucleus(weights, ids, points[rows], [sampling[row] for row in rows])
+        tokens[rows] = _draw_nucleus(
+            weights, ids, points[rows], [sampling[row] for row in rows], probabilities.shape[-1]
+        )
     return tokens
 
 
@@ -134,18 +140,27 @@ def _floors(probabilities: Tensor, sampling: list[SamplingParams]) -> Tensor:
     """For each row a probability below which its filters keep nothing: sorting a vocabulary would cost a forward pass.
 
     With top-k that is the k-th largest. With top-p alone it is 1 / _CROWD if the tokens above that reach top_p by
-    themselves; if not, (1 - top_p) / vocabulary: all tokens below it sum to less than 1 - top_p.
+    themselves; if not, (1 - top_p) / vocabulary: all tokens below it sum to less than 1 - top_p. Without top-k it is
+    min-p's own bound, if that is higher. (With it, top-p has to see all of the k.)
     """
     size = probabilities.shape[-1]
     top_p = torch.tensor([s.top_p for s in sampling], dtype=torch.float64, device=probabilities.device)
     top_k = torch.tensor([s.top_k if s.top_k < size else 0 for s in sampling], device=probabilities.device)
     likely = torch.where(probabilities >= 1.0 / _CROWD, probabilities, 0.0).sum(-1, dtype=torch.float64)
-    floors = torch.where(likely >= top_p, 1.0 / _CROWD, (1.0 - top_p) / size).float()
+    enough = (likely >= top_p) & (top_p < 1.0)  # a rounded sum may reach 1
+    floors = torch.where(enough, 1.0 / _CROWD, (1.0 - top_p) / size).float()
+    if any(s.min_p for s in sampling):
+        floors = torch.maximum(floors, _min_p(sampling, probabilities.device) * probabilities.amax(-1))
     most = int(top_k.max())
     if most == 0:
         return floors
     kth = probabilities.topk(most).values.gather(-1, (top_k - 1).clamp_min(0).unsqueeze(-1)).squeeze(-1)
     return torch.where(top_k > 0, kth, floors)
+
+
+def _min_p(sampling: list[SamplingParams], device: torch.device) -> Tensor:
+    """As floats, so that it is the same number wherever it is multiplied."""
+    return torch.tensor([s.min_p for s in sampling], dtype=torch.float32, device=device)
 
 
 def _packed(probabilities: Tensor, candidates: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -160,9 +175,9 @@ def _packed(probabilities: Tensor, candidates: Tensor, counts: Tensor) -> tuple[
     return weights, packed_ids
 
 
-def _draw_nucleus(weights: Tensor, ids: Tensor, points: Tensor, sampling: list[SamplingParams]) -> Tensor:
+def _draw_nucleus(weights: Tensor, ids: Tensor, points: Tensor, sampling: list[SamplingParams], size: int) -> Tensor:
     top_p = torch.tensor([s.top_p for s in sampling], dtype=torch.float64, device=weights.device).unsqueeze(-1)
-    limited = torch.tensor([s.top_k > 0 for s in sampling], device=weights.device).unsqueeze(-1)
+    limited = torch.tensor([0 < s.top_k < size for s in sampling], device=weights.device).unsqueeze(-1)
     top_k = torch.tensor([s.top_k or weights.shape[-1] for s in sampling], device=weights.device).unsqueeze(-1)
     weights, order = weights.sort(dim=-1, descending=True, stable=True)
     weights = weights.where(torch.arange(weights.shape[-1], device=weights.device) < top_k, 0.0)
@@ -170,5 +185,7 @@ def _draw_nucleus(weights: Tensor, ids: Tensor, points: Tensor, sampling: list[S
     # After top-k the distribution is made anew; without it the candidates are a part of one that sums to 1.
     reach = top_p * rising[:, -1:].where(limited, 1.0)
     weights = weights.where(rising - weights < reach, 0.0)
+    if any(s.min_p for s in sampling):
+        weights = weights.where(weights >= _min_p(sampling, weights.device).unsqueeze(-1) * weights[:, :1], 0.0)
     place, _ = _inverse(weights, points * weights.sum(-1, keepdim=True, dtype=torch.float64))
     return ids.gather(-1, order.gather(-1, place)).squeeze(-1)

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Final
 
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan
+
+MAX_TOP_LOGPROBS: Final = 20
 
 
 @dataclass(slots=True)
@@ -78,8 +82,9 @@ class SlotTable:
         return StepWork(tuple(prefills), tuple(decodes), failures).without(failures)
 
     def fail(self, slot: int, reason: str) -> None:
-        """The slot's sequence can't go on; later plans for it fail with the same reason."""
-        self._slots[slot].failure = reason
+        """The slot's sequence, if it holds one, can't go on; later plans for it fail with the same reason."""
+        if slot in self._slots:
+            self._slots[slot].failure = reason
 
     def next_output_index(self, slot: int) -> int:
         """Index in the response of the token that this step samples; the next call gives the one after it."""
@@ -110,7 +115,7 @@ class SlotTable:
             )
         if admission.first_output_index < 0:
             return f"first_output_index is {admission.first_output_index}; it counts from 0"
-        return _sampling_refused(admission.sampling)
+        return _sampling_refused(admission.sampling, self._info.vocabulary_size)
 
     def _takes(self, part: PrefillChunk | Decode, seen: set[int], failures: dict[int, str]) -> bool:
         reason = self._refused(part, seen)
@@ -150,11 +155,23 @@ def _tokens(part: PrefillChunk | Decode) -> tuple[int, ...]:
     return part.token_ids if isinstance(part, PrefillChunk) else (part.token_id,)
 
 
-def _sampling_refused(sampling: SamplingParams) -> str | None:
-    if not 0.0 <= sampling.temperature < float("inf"):
-        return f"temperature is {sampling.temperature}; it is a finite number from 0 up"
-    if not 0.0 < sampling.top_p <= 1.0:
-        return f"top_p is {sampling.top_p}; it is in (0, 1]"
-    if sampling.top_k < 0:
-        return f"top_k is {sampling.top_k}; it is 0 (all) or more"
+def _sampling_refused(sampling: SamplingParams, vocabulary_size: int) -> str | None:
+    s = sampling
+    for name, value, is_allowed, allowed in (
+        ("temperature", s.temperature, 0.0 <= s.temperature < inf, "a finite number from 0 up"),
+        ("top_p", s.top_p, 0.0 < s.top_p <= 1.0, "in (0, 1]"),
+        ("top_k", s.top_k, s.top_k >= 0, "0 (all) or more"),
+        ("min_p", s.min_p, 0.0 <= s.min_p <= 1.0, "in [0, 1]"),
+        ("repetition_penalty", s.repetition_penalty, 0.0 < s.repetition_penalty < inf, "a finite number above 0"),
+        ("presence_penalty", s.presence_penalty, isfinite(s.presence_penalty), "a finite number"),
+        ("frequency_penalty", s.frequency_penalty, isfinite(s.frequency_penalty), "a finite number"),
+        ("top_logprobs", s.top_logprobs, 0 <= (s.top_logprobs or 0) <= MAX_TOP_LOGPROBS, f"0 to {MAX_TOP_LOGPROBS}"),
+    ):
+        if not is_allowed:
+            return f"{name} is {value}; it is {allowed}"
+    for token_id, bias in s.logit_bias:
+        if not 0 <= token_id < vocabulary_size:
+            return f"logit_bias names token {token_id}, which is outside the vocabulary of {vocabulary_size}"
+        if not isfinite(bias):
+            return f"logit_bias of token {token_id} is {bias}; it is a finite number"
     return None

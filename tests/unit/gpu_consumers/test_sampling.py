@@ -1,7 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from gpu_consumers.plan import SamplingParams
 from gpu_consumers.sampling import Draw, sample, uniform
@@ -25,6 +35,7 @@ def filtered_softmax(row: torch.Tensor, sampling: SamplingParams) -> torch.Tenso
             break
         nucleus.append(i)
         reached += probabilities[i].item()
+    nucleus = [i for i in nucleus if probabilities[i] >= sampling.min_p * probabilities.max()]
     expected = torch.zeros_like(probabilities)
     expected[nucleus] = probabilities[nucleus]
     return expected / expected.sum()
@@ -41,6 +52,13 @@ def filtered_softmax(row: torch.Tensor, sampling: SamplingParams) -> torch.Tenso
         SamplingParams(1.0, top_p=0.05),
         SamplingParams(3.0, top_k=1),
         SamplingParams(1.0, top_k=VOCABULARY + 5),
+        SamplingParams(1.0, min_p=0.02),
+        SamplingParams(2.0, min_p=0.3),
+        SamplingParams(1.0, min_p=1.0),
+        SamplingParams(2.0, top_k=9, min_p=0.1),
+        SamplingParams(1.5, top_p=0.9, min_p=0.05),
+        SamplingParams(2.0, top_p=0.6, top_k=20, min_p=0.2),
+        SamplingParams(2.0, top_p=0.6, top_k=VOCABULARY, min_p=0.02),
     ],
 )
 def test_draws_follow_the_filtered_softmax(sampling: SamplingParams) -> None:
@@ -48,7 +66,7 @@ def test_draws_follow_the_filtered_softmax(sampling: SamplingParams) -> None:
     expected = filtered_softmax(row[0], sampling)
     drawn = sample(
         row.expand(draws, -1),
-        [Draw(SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, seed), 0) for seed in range(draws)],
+        [Draw(replace(sampling, seed=seed), 0) for seed in range(draws)],
     )
     counts = torch.bincount(torch.tensor([t for t in drawn if t is not None]), minlength=VOCABULARY).double()
     assert counts.sum() == draws
@@ -65,13 +83,40 @@ def test_draws_follow_the_filtered_softmax(sampling: SamplingParams) -> None:
     assert chi_square <= bound
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(1.0, min_p=0.1),
+        SamplingParams(1.8, min_p=0.02),
+        SamplingParams(0.7, top_p=0.9, min_p=0.05),
+        SamplingParams(1.5, top_k=12, min_p=0.1),
+        SamplingParams(2.0, top_p=0.7, top_k=25, min_p=0.15),
+        SamplingParams(3.0, top_p=0.95),
+    ],
+)
+def test_what_can_be_drawn_is_what_transformers_keeps(sampling: SamplingParams) -> None:
+    warpers: list[Any] = [TemperatureLogitsWarper(sampling.temperature)]
+    if sampling.top_k:
+        warpers.append(TopKLogitsWarper(sampling.top_k))
+    warpers += [TopPLogitsWarper(sampling.top_p), MinPLogitsWarper(sampling.min_p)]
+    ids = torch.zeros(1, 1, dtype=torch.long)
+    for seed in range(4):
+        row = logits(20 + seed)
+        scores: torch.Tensor = LogitsProcessorList(warpers)(ids, row.clone())  # type: ignore[arg-type]
+        kept = set(scores[0].isfinite().nonzero().flatten().tolist())
+        drawn = set(sample(row.expand(3000, -1), [Draw(replace(sampling, seed=seed), 0) for seed in range(3000)]))
+        assert drawn <= kept
+        likely = set((scores[0].softmax(-1) > 0.01).nonzero().flatten().tolist())
+        assert likely <= drawn
+
+
 def test_greedy_is_the_likeliest_token() -> None:
     rows = logits(2, rows=5)
     assert sample(rows, [Draw(SamplingParams(), 3)] * 5) == rows.argmax(-1).tolist()
 
 
 def test_the_same_seed_and_index_give_the_same_token_in_any_company() -> None:
-    rows = logits(3, rows=6)
+    rows = logits(3, rows=7)
     params = [
         SamplingParams(1.0, seed=1),
         SamplingParams(),
@@ -79,6 +124,7 @@ def test_the_same_seed_and_index_give_the_same_token_in_any_company() -> None:
         SamplingParams(1.3, top_k=9, seed=3),
         SamplingParams(1.1, top_p=0.6, top_k=20, seed=4),
         SamplingParams(0.7, seed=5),
+        SamplingParams(1.4, seed=6, min_p=0.1),
     ]
     together = sample(rows, [Draw(p, 17) for p in params])
     alone = [sample(rows[i : i + 1], [Draw(p, 17)])[0] for i, p in enumerate(params)]
@@ -122,6 +168,12 @@ def test_of_equally_likely_tokens_top_k_keeps_the_lower_ids() -> None:
     row = torch.zeros(1, VOCABULARY)
     drawn = {sample(row, [Draw(SamplingParams(1.0, top_k=3, seed=seed), 0)])[0] for seed in range(60)}
     assert drawn == {0, 1, 2}
+
+
+def test_of_equally_likely_tokens_min_p_keeps_all() -> None:
+    row = torch.zeros(1, 2000)
+    drawn = {sample(row, [Draw(SamplingParams(1.0, min_p=1.0, seed=seed), 0)])[0] for seed in range(60)}
+    assert len(drawn) > 50
 
 
 def test_half_precision_logits_are_sampled_like_others() -> None:

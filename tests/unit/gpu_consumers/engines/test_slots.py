@@ -62,6 +62,17 @@ def test_a_part_that_cannot_be_run_fails_its_own_slot(part: PrefillChunk | Decod
         (admit(0, sampling=SamplingParams(temperature=float("nan"))), "temperature is nan"),
         (admit(0, sampling=SamplingParams(top_p=0.0)), "top_p is 0.0"),
         (admit(0, sampling=SamplingParams(top_k=-2)), "top_k is -2"),
+        (admit(0, sampling=SamplingParams(min_p=1.5)), "min_p is 1.5"),
+        (admit(0, sampling=SamplingParams(min_p=float("nan"))), "min_p is nan"),
+        (admit(0, sampling=SamplingParams(repetition_penalty=0.0)), "repetition_penalty is 0.0"),
+        (admit(0, sampling=SamplingParams(repetition_penalty=float("inf"))), "repetition_penalty is inf"),
+        (admit(0, sampling=SamplingParams(presence_penalty=float("nan"))), "presence_penalty is nan"),
+        (admit(0, sampling=SamplingParams(frequency_penalty=float("-inf"))), "frequency_penalty is -inf"),
+        (admit(0, sampling=SamplingParams(top_logprobs=21)), "top_logprobs is 21"),
+        (admit(0, sampling=SamplingParams(top_logprobs=-1)), "top_logprobs is -1"),
+        (admit(0, sampling=SamplingParams(logit_bias=((3, 1.0), (10, 1.0)))), "token 10, which is outside"),
+        (admit(0, sampling=SamplingParams(logit_bias=((-1, 1.0),))), "token -1, which is outside"),
+        (admit(0, sampling=SamplingParams(logit_bias=((3, float("nan")),))), "logit_bias of token 3 is nan"),
     ],
 )
 def test_an_admission_that_cannot_be_served_fails_at_once(admission: Admission, reason: str) -> None:
