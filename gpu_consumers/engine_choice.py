@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gpu_consumers.engine import Engine
 from gpu_consumers.engines.echo import EchoEngine
 from gpu_consumers.errors import DeploymentUnknownError
@@ -22,10 +24,10 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings) -> Engine:
         case "torch":
             from gpu_consumers.engines.torch import load_torch_engine  # only here: torch takes seconds to import
 
-            return load_torch_engine(
+            load = partial(
+                load_torch_engine,
                 model.location,
                 dtype=settings.dtype,
-                device=settings.device,
                 slots=settings.slots,
                 max_context_tokens=model.context_tokens,
                 max_step_tokens=settings.max_step_tokens,
@@ -33,6 +35,11 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings) -> Engine:
                 kernels_dir=settings.kernels_dir,
                 prefix_cache_bytes=settings.prefix_cache_bytes,
             )
+            if settings.tensor_parallel == 1:
+                return load(device=settings.device)
+            from gpu_consumers.engines.torch.parallel.followers import load_sharded
+
+            return load_sharded(settings.tensor_parallel, settings.device, load)
     raise DeploymentUnknownError(
         f"{model.model_version} is registered with the engine {model.engine!r}; this worker has echo and torch"
     )

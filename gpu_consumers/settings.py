@@ -20,6 +20,7 @@ class WorkerSettings:
     max_step_tokens: most tokens in one step, prefill and decode together; None leaves that to the engine.
     device, dtype: of the torch engine. threads: CPU threads of the engine; None leaves that to torch.
     kernels_dir: where kernels compiled for this machine are kept; None: torch's own operations do their work.
+    tensor_parallel: processes that share one model of the torch engine, this one among them.
     prefix_cache_bytes: most memory for keys and values of prompts that may come again; 0 keeps none.
     echo_tokens_per_second: rate of one sequence of the echo engine; 0 is as fast as it goes.
     marks: unfinished records of one partition that are held here.
@@ -41,6 +42,7 @@ class WorkerSettings:
     threads: int | None = None
     kernels_dir: Path | None = None
     prefix_cache_bytes: int = 0
+    tensor_parallel: int = 1
     marks: WaterMarks = field(default_factory=WaterMarks)
     metrics_port: int | None = None
     telemetry_seconds: float = 5.0

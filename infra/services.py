@@ -96,6 +96,7 @@ def worker_service(settings: Settings) -> Serve:
         slots=settings.slots,
         kernels_dir=settings.cache_dir / "kernels",
         prefix_cache_bytes=settings.prefix_cache_mib << 20,
+        tensor_parallel=settings.tensor_parallel,
         echo_tokens_per_second=settings.echo_tokens_per_second,
         metrics_port=settings.worker_metrics_port,
         telemetry_seconds=settings.telemetry_seconds,

@@ -132,6 +132,9 @@ class Settings:
     )
     device: str = setting("cpu", text, "Device of the torch engine: cpu, cuda, cuda:0")
     dtype: str = setting("bfloat16", one_of("bfloat16", "float16", "float32"), "Number format of the torch engine")
+    tensor_parallel: int = setting(
+        1, whole(1, 64), "Processes that share one model of the torch engine, each with a CUDA device of its own"
+    )
     slots: int = setting(16, whole(1, 1_024), "Sequences that one worker runs at once")
     prefix_cache_mib: int = setting(
         256, whole(0, 1 << 20), "Memory for what the torch engine keeps of earlier prompts, for those that begin alike"

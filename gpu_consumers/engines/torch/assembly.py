@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,16 @@ from gpu_consumers.engines.torch.model import CausalModel, Layer
 from gpu_consumers.engines.torch.native import Kernels
 from gpu_consumers.engines.torch.native.kernels import MAX_GROUP
 from gpu_consumers.engines.torch.norms import HeadNorm, Norm, head_norm, layer_norm, offset_weight, rms_norm
-from gpu_consumers.engines.torch.projections import FusedShape, Projection, fused_shape, projection
+from gpu_consumers.engines.torch.parallel.ranks import GatheredHead, Ranks, SummedLinear
+from gpu_consumers.engines.torch.parallel.shards import SUMMED, Shard, check_divisible
+from gpu_consumers.engines.torch.projections import (
+    FusedShape,
+    Product,
+    Projection,
+    fused,
+    fused_shape,
+    projection,
+)
 from gpu_consumers.engines.torch.rotary import RotaryTable
 
 
@@ -28,16 +37,28 @@ def build_model(
     max_context_tokens: int,
     device: torch.device,
     kernels: Kernels | None = None,
+    ranks: Ranks | None = None,
 ) -> CausalModel:
-    """Fuse and pack the weights of a transformers model, which is left without its layers."""
-    return _Assembly(loaded, family, device, kernels).model(max_context_tokens)
+    """Fuse and pack the weights of a transformers model, which is left without its layers.
+
+    ranks: those that share the model; None: all of it is here. Raises UnsupportedModelError if they can't share it.
+    """
+    return _Assembly(loaded, family, device, kernels, ranks).model(max_context_tokens)
 
 
 class _Assembly:
     """What every step of building has in common."""
 
-    def __init__(self, loaded: PreTrainedModel, family: Family, device: torch.device, kernels: Kernels | None) -> None:
+    def __init__(
+        self,
+        loaded: PreTrainedModel,
+        family: Family,
+        device: torch.device,
+        kernels: Kernels | None,
+        ranks: Ranks | None,
+    ) -> None:
         config: PretrainedConfig = loaded.config
+        self._ranks, self._shard = ranks, Shard() if ranks is None else ranks.shard
         self._loaded, self._family, self._device, self._kernels = loaded, family, device, kernels
         self._config = config
         self._decoder: Any = loaded.get_submodule(family.decoder)
@@ -49,31 +70,35 @@ class _Assembly:
         family, config = self._family, self._config
         layers: Any = self._decoder.get_submodule(family.layers)
         shapes = self._shapes(layers[0])
+        check_divisible(
+            self._shard.size,
+            attention_heads=self._query_heads,
+            key_value_heads=self._key_heads,
+            columns_of_the_MLP=shapes[Projection.DOWN].inputs,
+        )
         built = []
         while layers:  # taken out one by one, so that no more than one layer is in memory twice
-            built.append(self._layer(layers.pop(0)))
+            built.append(self._layer(layers.pop(0), shapes))
         return CausalModel(
             embedding=self._embedding(),
             layers=tuple(built),
             norm=self._norm(self._decoder.get_submodule(family.final_norm)),
-            head=self._projection(self._loaded, ["lm_head"], transposed=False),
+            head=self._head(),
             rotary=self._rotary(max_context_tokens),
             activation=between_products(
                 named(getattr(config, family.activation)), gated=family.gated, kernels=self._kernels
             ),
-            query_heads=self._query_heads,
-            kv_shape=KvShape(len(built), self._key_heads, self._head_dim),
+            query_heads=self._shard.of(self._query_heads),
+            kv_shape=KvShape(len(built), self._shard.of(self._key_heads), self._head_dim),
             shapes=shapes,
             layers_path=f"{family.decoder}.{family.layers}",
             kernels=self._kernels if self._query_heads <= MAX_GROUP * self._key_heads else None,
         )
 
-    def _layer(self, layer: Any) -> Layer:
+    def _layer(self, layer: Any, shapes: Mapping[Projection, FusedShape]) -> Layer:
         family = self._family
         return Layer(
-            projections={
-                kind: self._projection(layer, self._modules(kind), transposed=family.transposed) for kind in Projection
-            },
+            projections={kind: self._projection(layer, kind, shapes[kind]) for kind in Projection},
             attention_norm=self._norm(layer.get_submodule(family.attention_norm)),
             mlp_norm=self._norm(layer.get_submodule(family.mlp_norm)),
             head_norm=self._head_norm(layer),
@@ -88,14 +113,28 @@ class _Assembly:
             Projection.DOWN: (family.down,),
         }[kind]
 
-    def _projection(self, parent: Any, modules: Sequence[str], *, transposed: bool) -> Any:
-        sources = []
-        for name in modules:
-            module = parent.get_submodule(name)
-            weight = module.weight.detach()
-            bias = None if module.bias is None else module.bias.detach()
-            sources.append((weight.t() if transposed else weight, bias))
-        return projection(sources, self._device)
+    def _projection(self, layer: Any, kind: Projection, shape: FusedShape) -> Product:
+        sources = [self._source(layer.get_submodule(name)) for name in self._modules(kind)]
+        if self._ranks is None:
+            return projection(sources, self._device)
+        part = projection([self._shard.cut(kind, shape, *fused(sources))], self._device)
+        return SummedLinear(part, self._ranks) if kind in SUMMED else part
+
+    def _source(self, module: Any) -> tuple[Tensor, Tensor | None]:
+        """Weight [out, in] and bias [out]."""
+        weight = module.weight.detach()
+        bias = None if module.bias is None else module.bias.detach()
+        return weight.t() if self._family.transposed else weight, bias
+
+    def _head(self) -> Callable[[Tensor], Tensor | None]:
+        head: Any = self._loaded.get_submodule("lm_head")
+        weight: Tensor = head.weight.detach()
+        bias = None if head.bias is None else head.bias.detach()
+        if self._ranks is None:
+            return projection([(weight, bias)], self._device)
+        rows = self._shard.span(len(weight))
+        part = projection([(weight[rows], None if bias is None else bias[rows])], self._device)
+        return GatheredHead(part, self._ranks, len(weight))
 
     def _shapes(self, layer: Any) -> dict[Projection, FusedShape]:
         hidden = self._config.hidden_size
@@ -124,7 +163,8 @@ class _Assembly:
         family = self._family
         if family.query_norm is None or family.key_norm is None:
             return None
-        heads = ((family.query_norm, self._query_heads), (family.key_norm, self._key_heads))
+        query_heads, key_heads = self._shard.of(self._query_heads), self._shard.of(self._key_heads)
+        heads = ((family.query_norm, query_heads), (family.key_norm, key_heads))
         weights = [layer.get_submodule(name).weight.detach().expand(count, -1) for name, count in heads]
         weight = torch.cat(weights).to(self._device)
         if family.norm is NormKind.RMS_OFFSET:
@@ -150,5 +190,8 @@ class _Assembly:
             embedding: Any = self._decoder.get_submodule(self._family.rotary)
             cos, sin = (table[0] for table in embedding(torch.zeros(1, dtype=torch.float32), positions))
         return RotaryTable(
-            cos.to(self._device), sin.to(self._device), query_heads=self._query_heads, key_heads=self._key_heads
+            cos.to(self._device),
+            sin.to(self._device),
+            query_heads=self._shard.of(self._query_heads),
+            key_heads=self._shard.of(self._key_heads),
         )

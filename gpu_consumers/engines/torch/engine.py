@@ -14,11 +14,13 @@ from gpu_consumers.engines.slots import SlotTable, StepWork
 from gpu_consumers.engines.torch.batch import build_batch
 from gpu_consumers.engines.torch.kv_memory import Claim, KvMemory
 from gpu_consumers.engines.torch.model import CausalModel
+from gpu_consumers.engines.torch.parallel.orders import Order, Peers
 from gpu_consumers.engines.torch.prefix import cache_salt
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
 from gpu_consumers.sampling import Draw, sample
 
 _LIGHT_STEP_TOKENS: Final = 2
+_FAILED_ON_RANK_0: Final = "it failed on rank 0"
 
 
 class TorchEngine:
@@ -46,6 +48,8 @@ class TorchEngine:
         self._info = info
         self._dtype = dtype
         self._slots = SlotTable(info)
+        self._peers: Peers | None = None
+        self._spoiled: tuple[int, ...] = ()  # behind the forward pass of the newest step
         self._around: Around = uninstrumented
         self._memory = KvMemory(
             model.kv_shape,
@@ -65,8 +69,41 @@ class TorchEngine:
         """Blocks of KV memory that no sequence holds."""
         return self._memory.free_blocks
 
+    def lead(self, peers: Peers) -> None:
+        """From now on other ranks run what is run here: for the engine of rank 0, before its first step."""
+        self._peers = peers
+
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
+        work, failures = self._begin(plan)
+        if self._peers is not None:
+            self._peers.step(Order(self._spoiled, plan, tuple(failures)))
+        before = set(failures)
+        tokens: dict[int, int] = {}
+        if work.prefills or work.decodes:
+            self._run(work, tokens, failures)
+        for slot in failures:
+            self._memory.spoil(slot)
+        self._spoiled = tuple(failures.keys() - before)
+        return StepResult(tokens, failures)
+
+    @torch.inference_mode()
+    def follow(self, order: Order) -> None:
+        """Run what rank 0 runs. Its head gives no logits here, so nothing is sampled."""
+        for slot in order.spoiled:
+            self._slots.fail(slot, _FAILED_ON_RANK_0)
+            self._memory.spoil(slot)
+        work, failures = self._begin(order.plan)
+        failures.update(dict.fromkeys(order.failed, _FAILED_ON_RANK_0))
+        work = work.without(failures)
+        if work.prefills or work.decodes:
+            self._run(work, {}, failures)
+        for slot in failures:
+            self._slots.fail(slot, failures[slot])
+            self._memory.spoil(slot)
+
+    def _begin(self, plan: StepPlan) -> tuple[StepWork, dict[int, str]]:
+        """Release and admit; what is left to run, and why the rest is not."""
         # First, since what is released now may take the place of what is kept.
         claims = [
             self._memory.claim(cache_salt(admission.tenant, admission.adapter), admission.cached_token_ids)
@@ -78,13 +115,7 @@ class TorchEngine:
         failures = dict(work.failures)
         for admission, claim in zip(plan.admitted, claims, strict=True):
             self._admit(admission.slot, claim, failures)
-        work = work.without(failures)
-        tokens: dict[int, int] = {}
-        if work.prefills or work.decodes:
-            self._run(work, tokens, failures)
-        for slot in failures:
-            self._memory.spoil(slot)
-        return StepResult(tokens, failures)
+        return work.without(failures), failures
 
     def warm_up(self) -> None:
         """Run every kind of step: chunks that begin and that go on, and decodes of 1, 2, 4, ... slots.
@@ -119,6 +150,8 @@ class TorchEngine:
         """Give the KV memory back."""
         for slot in range(self._info.slots):
             self._memory.release(slot)
+        if self._peers is not None:
+            self._peers.close()
 
     def _admit(self, slot: int, claim: Claim | None, failures: dict[int, str]) -> None:
         if claim is None:

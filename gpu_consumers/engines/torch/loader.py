@@ -14,6 +14,7 @@ from gpu_consumers.engines.torch.checkpoint import eos_token_ids, read_config, r
 from gpu_consumers.engines.torch.engine import TorchEngine
 from gpu_consumers.engines.torch.families import family_of
 from gpu_consumers.engines.torch.native import kernels_for
+from gpu_consumers.engines.torch.parallel.ranks import Ranks
 from gpu_consumers.errors import EngineConfigurationError
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -30,6 +31,7 @@ def load_torch_engine(
     threads: int | None = None,
     kernels_dir: Path | None = None,
     prefix_cache_bytes: int = 0,
+    ranks: Ranks | None = None,
 ) -> TorchEngine:
     """Load the model in directory `path`.
 
@@ -43,6 +45,7 @@ def load_torch_engine(
     kernels_dir: where kernels compiled for this machine are kept, and made if they are missing (None: torch's own
         operations do their work).
     prefix_cache_bytes: most memory for keys and values that are kept for sequences which begin alike (0: none).
+    ranks: those that share the model, each in a process of its own (`parallel.load_sharded`); None: all of it is here.
 
     Raises ModelFilesMissingError, UnsupportedModelError or EngineConfigurationError.
     """
@@ -66,7 +69,7 @@ def load_torch_engine(
         eos_token_ids=eos_token_ids(config.eos_token_id, loaded.generation_config.eos_token_id),
     )
     kernels = None if kernels_dir is None else kernels_for(torch_dtype, torch_device.type, kernels_dir)
-    model = build_model(loaded, family, context, torch_device, kernels)
+    model = build_model(loaded, family, context, torch_device, kernels, ranks)
     return TorchEngine(model, info, dtype=torch_dtype, device=torch_device, prefix_cache_bytes=prefix_cache_bytes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -12,10 +12,9 @@ from gpu_consumers.engines.torch.attention import attend
 from gpu_consumers.engines.torch.batch import StepBatch
 from gpu_consumers.engines.torch.embedding import Embedding
 from gpu_consumers.engines.torch.kv_memory import KvMemory, KvShape
-from gpu_consumers.engines.torch.linear import Linear
 from gpu_consumers.engines.torch.native import Kernels
 from gpu_consumers.engines.torch.norms import HeadNorm, Norm
-from gpu_consumers.engines.torch.projections import FusedShape, Projection
+from gpu_consumers.engines.torch.projections import FusedShape, Product, Projection
 from gpu_consumers.engines.torch.rotary import RotaryTable, Rotation
 
 
@@ -23,7 +22,7 @@ from gpu_consumers.engines.torch.rotary import RotaryTable, Rotation
 class Layer:
     """Weights of one layer."""
 
-    projections: Mapping[Projection, Linear]
+    projections: Mapping[Projection, Product]
     attention_norm: Norm
     mlp_norm: Norm
     head_norm: HeadNorm | None = None
@@ -34,8 +33,9 @@ class CausalModel:
     """Weights, and the arithmetic over them; KV memory comes from outside.
 
     query_heads, kv_shape.heads: those that are computed here (all of them, unless layers are split over devices).
+    head: gives no logits on a rank that samples nothing.
     activation: between the two products of the MLP.
-    shapes: what each projection is fused of, the same in every layer.
+    shapes: what each projection of the whole model is fused of, the same in every layer.
     layers_path: the module of the checkpoint that holds the layers, such as "model.layers".
     kernels: the compiled ones for attention; None: torch's own operations.
     """
@@ -43,7 +43,7 @@ class CausalModel:
     embedding: Embedding
     layers: tuple[Layer, ...]
     norm: Norm
-    head: Linear
+    head: Callable[[Tensor], Tensor | None]
     rotary: RotaryTable
     activation: Activation
     query_heads: int
@@ -53,7 +53,7 @@ class CausalModel:
     kernels: Kernels | None = None
 
     def forward(self, batch: StepBatch, memory: KvMemory) -> Tensor | None:
-        """Logits [output rows, vocabulary], or None where no token's logits are wanted.
+        """Logits [output rows, vocabulary], or None where no token's logits are wanted, or not those of this rank.
 
         Writes the step's keys and values to `memory`.
         """

@@ -6,11 +6,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gpu_consumers.engines.torch.linear import Linear
+
+
+class Product(Protocol):
+    """A matrix product with fixed weights, whatever they lie in: y = x W^T + b."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+    def added_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """residual + x W^T + b."""
+        ...
 
 
 class Projection(StrEnum):
@@ -73,6 +84,11 @@ def projection(sources: Sequence[tuple[Tensor, Tensor | None]], device: torch.de
 
     sources: weight [out, in] and bias [out] of each, in order; all have a bias or none.
     """
-    weight = torch.cat([weight for weight, _ in sources]).to(device)
+    weight, bias = fused(sources)
+    return Linear(weight.to(device), None if bias is None else bias.to(device))
+
+
+def fused(sources: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
+    """Weights and biases of one input as one weight [out, in] and one bias [out]."""
     biases = [bias for _, bias in sources if bias is not None]
-    return Linear(weight, torch.cat(biases).to(device) if biases else None)
+    return torch.cat([weight for weight, _ in sources]), torch.cat(biases) if biases else None
