@@ -40,6 +40,16 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings) -> Engine:
             from gpu_consumers.engines.torch.parallel.followers import load_sharded
 
             return load_sharded(settings.tensor_parallel, settings.device, load)
+        case "vllm":
+            from gpu_consumers.engines.vllm import open_vllm_engine
+
+            return open_vllm_engine(
+                model.location,
+                dtype=settings.dtype,
+                slots=settings.slots,
+                max_context_tokens=model.context_tokens,
+                max_step_tokens=settings.max_step_tokens,
+            )
     raise DeploymentUnknownError(
-        f"{model.model_version} is registered with the engine {model.engine!r}; this worker has echo and torch"
+        f"{model.model_version} is registered with the engine {model.engine!r}; this worker has echo, torch and vllm"
     )

@@ -32,7 +32,7 @@ def list_models() -> None:
 @models.command("add")
 @click.argument("version", metavar="NAME@VERSION")
 @click.option("--location", help="Directory with the model's files, on every worker and stream processor.")
-@click.option("--engine", type=click.Choice(["torch", "echo"]), default="torch", show_default=True)
+@click.option("--engine", type=click.Choice(["torch", "vllm", "echo"]), default="torch", show_default=True)
 @click.option("--tokenizer", help="Directory of its tokenizer, or `bytes`.  [default: the location]")
 @click.option("--deployment", help="Group of workers that serves it.  [default: made from the name]")
 @click.option("--context-tokens", type=_POSITIVE, default=8192, show_default=True, help="Prompt and output together.")
@@ -50,7 +50,7 @@ def add_model(
     if engine == "echo":
         location, tokenizer = location or "echo", tokenizer or "bytes"
     elif location is None:
-        raise click.UsageError("--location is needed for the torch engine.")
+        raise click.UsageError(f"--location is needed for the {engine} engine.")
     else:
         location = str(Path(location).expanduser().absolute())
     event = ModelRegistered(

@@ -1,0 +1,72 @@
+"""A model directory in Hugging Face's layout -> a vllm engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpu_consumers.engine import EngineInfo
+from gpu_consumers.engines.torch.checkpoint import eos_token_ids, read_config
+from gpu_consumers.engines.vllm.api import VllmApi, import_vllm
+from gpu_consumers.engines.vllm.engine import AdapterLocation, VllmEngine
+from gpu_consumers.engines.vllm.streams import LoopThread
+from gpu_consumers.errors import EngineConfigurationError
+
+
+def _no_adapters(adapter: str) -> str | None:
+    return None
+
+
+def open_vllm_engine(
+    path: Path | str,
+    *,
+    dtype: str = "bfloat16",
+    slots: int = 16,
+    max_context_tokens: int = 8192,
+    max_step_tokens: int | None = None,
+    adapters: AdapterLocation | None = None,
+    api: VllmApi | None = None,
+) -> VllmEngine:
+    """Load the model in directory `path` into vLLM, which takes the device that it finds (`CUDA_VISIBLE_DEVICES`).
+
+    slots: vLLM's max_num_seqs. max_context_tokens: its max_model_len. max_step_tokens: what `EngineInfo` tells the
+        scheduler (None: the longest prompt and one more for each slot). vLLM cuts its own steps.
+    adapters: where an adapter's files are, by its name; None: LoRA is off.
+    api: vLLM's classes (None: those that are installed).
+
+    Raises ModelFilesMissingError, EngineConfigurationError.
+    """
+    vllm = import_vllm() if api is None else api
+    read_config(Path(path))  # what is wrong with the files is said in the same words by every engine
+    loop = LoopThread("vllm")
+    try:
+        arguments = vllm.engine_args(
+            model=str(path),
+            dtype=dtype,
+            max_model_len=max_context_tokens,
+            max_num_seqs=slots,
+            enable_lora=adapters is not None,
+            disable_log_stats=True,
+        )
+        llm = loop.call(lambda: vllm.async_llm.from_engine_args(arguments))
+    except Exception as error:  # vLLM has no one class for what can be wrong with a model, a device or an argument
+        loop.close()
+        raise EngineConfigurationError(
+            f"vLLM can't open the model in {str(path)!r}: {type(error).__name__}: {error}"
+        ) from error
+    info = EngineInfo(
+        name="vllm",
+        slots=slots,
+        max_context_tokens=max_context_tokens,
+        max_step_tokens=max_step_tokens or max_context_tokens + slots,
+        vocabulary_size=llm.model_config.get_vocab_size(),
+        eos_token_ids=_eos_token_ids(llm.model_config),
+    )
+    return VllmEngine(vllm, llm, loop, info, adapters or _no_adapters)
+
+
+def _eos_token_ids(model_config: Any) -> frozenset[int]:
+    return eos_token_ids(
+        getattr(model_config.hf_text_config, "eos_token_id", None),
+        model_config.try_get_generation_config().get("eos_token_id"),
+    )
