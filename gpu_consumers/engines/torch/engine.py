@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,8 +16,11 @@ from gpu_consumers.engines.torch.kv_memory import Claim, KvMemory
 from gpu_consumers.engines.torch.model import CausalModel
 from gpu_consumers.engines.torch.parallel.orders import Order, Peers
 from gpu_consumers.engines.torch.prefix import cache_salt
-from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan, StepResult
-from gpu_consumers.sampling import Draw, sample
+from gpu_consumers.engines.torch.sampler import NOT_GUIDED, PLAIN_DRAWS, Sampler
+from gpu_consumers.grammar import GrammarCompiler
+from gpu_consumers.plan import Admission, Decode, PrefillChunk, StepPlan, StepResult
+from gpu_consumers.sampling import Draw
+from models.tokenizer import Tokenizer
 
 _LIGHT_STEP_TOKENS: Final = 2
 _FAILED_ON_RANK_0: Final = "it failed on rank 0"
@@ -48,6 +51,9 @@ class TorchEngine:
         self._info = info
         self._dtype = dtype
         self._slots = SlotTable(info)
+        self._device = device
+        self._grammars: GrammarCompiler | None = None
+        self._sampler = Sampler(device)
         self._peers: Peers | None = None
         self._spoiled: tuple[int, ...] = ()  # behind the forward pass of the newest step
         self._around: Around = uninstrumented
@@ -73,19 +79,36 @@ class TorchEngine:
         """From now on other ranks run what is run here: for the engine of rank 0, before its first step."""
         self._peers = peers
 
+    def guide(self, tokenizer: Tokenizer) -> None:
+        """From now on answers can be held to JSON schemas: before the first step, with the model's own tokenizer."""
+        self._grammars = GrammarCompiler(
+            tokenizer, vocabulary_size=self._info.vocabulary_size, eos_token_ids=self._info.eos_token_ids
+        )
+        self._sampler = Sampler(self._device, self._grammars)
+
+    def prepare_schema(self, json_schema: str, ready: Callable[[str | None], None]) -> object:
+        if self._grammars is None:
+            ready(NOT_GUIDED)
+            return None
+        return self._grammars.prepare(json_schema, ready)
+
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         work, failures = self._begin(plan)
+        for slot, reason in self._sampler.begin(plan, failures).items():
+            failures[slot] = reason
+            self._slots.fail(slot, reason)
+        work = work.without(failures)
         if self._peers is not None:
             self._peers.step(Order(self._spoiled, plan, tuple(failures)))
         before = set(failures)
-        tokens: dict[int, int] = {}
-        if work.prefills or work.decodes:
-            self._run(work, tokens, failures)
+        self._sampler.feed(work)
+        drawn = self._run(work) if work.prefills or work.decodes else StepResult()
+        failures.update(drawn.failures)
         for slot in failures:
             self._memory.spoil(slot)
         self._spoiled = tuple(failures.keys() - before)
-        return StepResult(tokens, failures)
+        return StepResult(drawn.tokens, failures, drawn.logprobs)
 
     @torch.inference_mode()
     def follow(self, order: Order) -> None:
@@ -97,7 +120,7 @@ class TorchEngine:
         failures.update(dict.fromkeys(order.failed, _FAILED_ON_RANK_0))
         work = work.without(failures)
         if work.prefills or work.decodes:
-            self._run(work, {}, failures)
+            self._run(work)
         for slot in failures:
             self._slots.fail(slot, failures[slot])
             self._memory.spoil(slot)
@@ -118,13 +141,15 @@ class TorchEngine:
         return work.without(failures), failures
 
     def warm_up(self) -> None:
-        """Run every kind of step: chunks that begin and that go on, and decodes of 1, 2, 4, ... slots.
+        """Run every kind of draw and step: chunks that begin and that go on, and decodes of 1, 2, 4, ... slots.
 
         The slots must be free, and are free afterwards.
         """
         slots = range(self._info.slots)
-        kinds = (SamplingParams(), SamplingParams(1.0), SamplingParams(1.0, top_p=0.9), SamplingParams(1.0, top_k=8))
-        admitted = tuple(Admission(slot, kinds[slot % 4], self._info.max_context_tokens) for slot in slots)
+        self._warm_up_draws()
+        admitted = tuple(
+            Admission(slot, PLAIN_DRAWS[slot % len(PLAIN_DRAWS)], self._info.max_context_tokens) for slot in slots
+        )
         self.execute(StepPlan(admitted=admitted, prefills=tuple(PrefillChunk(slot, (0,), 0, False) for slot in slots)))
         last = tuple(PrefillChunk(slot, (0,), 1, True) for slot in slots)
         self.execute(StepPlan(prefills=last[1:]))
@@ -137,6 +162,15 @@ class TorchEngine:
             position, count = position + 1, 2 * count
         self.execute(StepPlan(released=tuple(slots)))
 
+    def _warm_up_draws(self) -> None:
+        left = self._sampler.kinds
+        while left:
+            now, left = left[: self._info.slots], left[self._info.slots :]
+            admitted = tuple(Admission(slot, sampling, 1) for slot, sampling in enumerate(now))
+            prefills = tuple(PrefillChunk(slot, (0,), 0, True) for slot in range(len(now)))
+            self.execute(StepPlan(admitted=admitted, prefills=prefills))
+            self.execute(StepPlan(released=tuple(range(len(now)))))
+
     def cached_tokens(self, tenant: str, token_ids: Sequence[int], adapter: str | None = None) -> int:
         return self._memory.cached_tokens(cache_salt(tenant, adapter), token_ids)
 
@@ -147,7 +181,9 @@ class TorchEngine:
         self._around = around
 
     def close(self) -> None:
-        """Give the KV memory back."""
+        """Give the KV memory back, and end what compiles."""
+        if self._grammars is not None:
+            self._grammars.close()
         for slot in range(self._info.slots):
             self._memory.release(slot)
         if self._peers is not None:
@@ -163,7 +199,7 @@ class TorchEngine:
         else:
             self._memory.begin(slot, claim)
 
-    def _run(self, work: StepWork, tokens: dict[int, int], failures: dict[int, str]) -> None:
+    def _run(self, work: StepWork) -> StepResult:
         lengths = {chunk.slot: chunk.start + len(chunk.token_ids) for chunk in work.prefills}
         lengths.update((decode.slot, decode.position + 1) for decode in work.decodes)
         with self._around("build"):
@@ -179,16 +215,13 @@ class TorchEngine:
         for decode in work.decodes:
             self._memory.written(decode.slot, (decode.token_id,))
         if logits is None:
-            return
+            return StepResult()
         draws = [Draw(self._slots[slot].sampling, self._slots.next_output_index(slot)) for slot in batch.output_slots]
         with self._around("sample"):
-            sampled = sample(logits, draws)
-        for slot, token in zip(batch.output_slots, sampled, strict=True):
-            if token is None:
-                failures[slot] = "the model gave logits that are not numbers (NaN or infinity)"
-                self._slots.fail(slot, failures[slot])
-            else:
-                tokens[slot] = token
+            drawn = self._sampler.draw(logits, batch.output_slots, draws)
+        for slot, reason in drawn.failures.items():
+            self._slots.fail(slot, reason)
+        return drawn
 
 
 @contextmanager
