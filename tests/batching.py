@@ -10,24 +10,37 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from gpu_consumers.engine import Engine
-from gpu_consumers.plan import Admission, Decode, PrefillChunk, SamplingParams, StepPlan
+from gpu_consumers.plan import Admission, Decode, Logprobs, PrefillChunk, SamplingParams, StepPlan
 
 
 @dataclass(slots=True)
 class Request:
-    """`emitted`: output tokens of earlier attempts, prefilled behind the prompt; output goes on after them."""
+    """`emitted`: output tokens of earlier attempts, prefilled behind the prompt; output goes on after them.
+
+    logprobs: of the output, if the sampling parameters ask for them. ends_at: a token behind which nothing follows.
+    """
 
     prompt: tuple[int, ...]
     output_tokens: int
     sampling: SamplingParams = field(default_factory=SamplingParams)
     emitted: tuple[int, ...] = ()
     output: list[int] = field(default_factory=list)
+    logprobs: list[Logprobs] = field(default_factory=list)
     failure: str | None = None
     prefilled: int = 0
+    ends_at: int | None = None
 
     @property
     def tokens(self) -> tuple[int, ...]:
         return self.prompt + self.emitted
+
+    @property
+    def has_ended(self) -> bool:
+        return (
+            self.failure is not None
+            or len(self.output) == self.output_tokens
+            or (self.ends_at is not None and self.output[-1:] == [self.ends_at])
+        )
 
 
 def run_batch(
@@ -60,10 +73,12 @@ def run_batch(
             running[chunk.slot].prefilled += len(chunk.token_ids)
         for slot, token in result.tokens.items():
             running[slot].output.append(token)
+        for slot, told in result.logprobs.items():
+            running[slot].logprobs.append(told)
         for slot, reason in result.failures.items():
             running[slot].failure = reason
         for slot, request in list(running.items()):
-            if request.failure is not None or len(request.output) == request.output_tokens:
+            if request.has_ended:
                 del running[slot]
                 released.append(slot)
                 free.append(slot)
@@ -73,7 +88,9 @@ def run_batch(
 
 def _admission(slot: int, request: Request) -> Admission:
     most = len(request.tokens) + request.output_tokens
-    return Admission(slot, request.sampling, most, first_output_index=len(request.emitted))
+    return Admission(
+        slot, request.sampling, most, first_output_index=len(request.emitted), prompt_tokens=len(request.prompt)
+    )
 
 
 def _decode(slot: int, request: Request) -> Decode:
