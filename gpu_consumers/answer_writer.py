@@ -57,13 +57,11 @@ class AnswerWriter:
         self._send_when_there_is_room(event, self._on_delivery(lost), generation.traceparent)
 
     def tokens(self, generation: Generation, lost: Lost) -> bool:
-        """Write what is unwritten; False if it has to wait."""
-        event = generation.unwritten()
-        if event is None:
-            return True
-        if self.is_behind or not self._send(event, self._on_delivery(lost), generation.traceparent):
-            return False
-        generation.written()
+        """Write what is unwritten; False if some of it has to wait."""
+        while (event := generation.unwritten()) is not None:
+            if self.is_behind or not self._send(event, self._on_delivery(lost), generation.traceparent):
+                return False
+            generation.written()
         return True
 
     def end(
@@ -73,8 +71,8 @@ class AnswerWriter:
 
         Raises WriterStopped.
         """
-        event, trace = generation.unwritten(), generation.traceparent
-        if event is not None:
+        trace = generation.traceparent
+        while (event := generation.unwritten()) is not None:
             self._send_when_there_is_room(event, self._on_delivery(lost), trace)
             generation.written()
         both = _Countdown(2, done)

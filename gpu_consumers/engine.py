@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gpu_consumers.plan import StepPlan, StepResult
 
@@ -74,3 +74,20 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class PreparesSchemas(Protocol):
+    """An engine that compiles JSON schemas itself, and wants to have done so before a sequence with one is admitted.
+
+    Without this an engine is not asked: it fails the slot of a schema that it can't follow.
+    """
+
+    def prepare_schema(self, json_schema: str, ready: Callable[[str | None], None]) -> object:
+        """Begin to compile it, off the step path. For the engine's own thread, between two steps.
+
+        `ready` is called once, before this returns or on another thread: with None, or with the reason why no answer
+        can be held to the schema. Until the sequence has ended its owner keeps what is returned, and with it what was
+        compiled. After `close` nobody is told any more.
+        """
+        ...

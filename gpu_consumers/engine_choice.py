@@ -8,11 +8,15 @@ from gpu_consumers.engine import Engine
 from gpu_consumers.engines.echo import EchoEngine
 from gpu_consumers.errors import DeploymentUnknownError
 from gpu_consumers.settings import WorkerSettings
+from models.tokenizer import Tokenizer
 from schemas.events import ModelRegistered
 
 
-def open_engine(model: ModelRegistered, settings: WorkerSettings) -> Engine:
-    """The engine with its weights loaded. Raises GpuConsumerError with what to do about it."""
+def open_engine(model: ModelRegistered, settings: WorkerSettings, tokenizer: Tokenizer | None = None) -> Engine:
+    """The engine with its weights loaded. Raises GpuConsumerError with what to do about it.
+
+    tokenizer: the model's own; without it the torch engine can't hold answers to JSON schemas.
+    """
     match model.engine:
         case "echo":
             return EchoEngine(
@@ -36,10 +40,14 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings) -> Engine:
                 prefix_cache_bytes=settings.prefix_cache_bytes,
             )
             if settings.tensor_parallel == 1:
-                return load(device=settings.device)
-            from gpu_consumers.engines.torch.parallel.followers import load_sharded
+                engine = load(device=settings.device)
+            else:
+                from gpu_consumers.engines.torch.parallel.followers import load_sharded
 
-            return load_sharded(settings.tensor_parallel, settings.device, load)
+                engine = load_sharded(settings.tensor_parallel, settings.device, load)
+            if tokenizer is not None:
+                engine.guide(tokenizer)
+            return engine
         case "vllm":
             from gpu_consumers.engines.vllm import open_vllm_engine
 

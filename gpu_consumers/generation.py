@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from gpu_consumers.output import FinishReason, Output, OutputLimits
-from gpu_consumers.plan import SamplingParams
+from gpu_consumers.plan import Logprobs, SamplingParams
 from gpu_consumers.prior_attempts import PriorAttempts
 from gpu_consumers.sequence import Sequence
 from models.tokenizer import Tokenizer
-from schemas.events import GenerationFailed, GenerationFinished, GenerationStarted, RequestRouted, TokensGenerated
+from schemas.events import (
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    RequestRouted,
+    TokenLogprob,
+    TokenLogprobs,
+    TokensGenerated,
+)
+
+MAX_LOGPROBS: Final = 256
+"""Tokens with log probabilities in one event: with 20 others each they stay far below what a record may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +40,15 @@ class Model:
 
     tokenizer: Tokenizer
     eos_token_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """text: what it completed. logprobs: where they were asked for."""
+
+    token_id: int
+    text: str
+    logprobs: TokenLogprobs | None
 
 
 class Generation:
@@ -58,10 +79,13 @@ class Generation:
         self._resumed_token_ids = tuple(prior.log.token_ids)
         limits = OutputLimits(order.max_output_tokens, model.eos_token_ids, order.stop)
         self._output, text = Output.resumed(model.tokenizer, limits, self._resumed_token_ids)
-        # What is not in the log yet: tokens, and text, which starts where the log's text ends.
-        self._unwritten_token_ids: list[int] = []
+        self._tokenizer = model.tokenizer
+        # What is not in the log yet: tokens with the text that each completed, and before them text of tokens that are
+        # in the log.
+        self._unwritten: list[_Token] = []
         self._unwritten_text = text[prior.log.text_chars :]
         self._unwritten_at_us = pulled_at_us
+        self._told = 0  # of the unwritten tokens, by the event that `unwritten` gave
 
     @property
     def request_id(self) -> str:
@@ -101,12 +125,15 @@ class Generation:
             adapter=order.adapter,
         )
 
-    def add_token(self, token_id: int, now_us: int) -> None:
-        """The engine made the next token; see `finish_reason` for whether it was the last."""
+    def add_token(self, token_id: int, now_us: int, logprobs: Logprobs | None = None) -> None:
+        """The engine made the next token; see `finish_reason` for whether it was the last.
+
+        logprobs: where the order asks for them, and the engine gave them.
+        """
         if self._first_token_at_us is None:
             self._first_token_at_us = now_us
-        self._unwritten_token_ids.append(token_id)
-        self._unwritten_text += self._output.push(token_id)
+        told = None if logprobs is None else self._logprobs(token_id, logprobs)
+        self._unwritten.append(_Token(token_id, self._output.push(token_id), told))
         self._unwritten_at_us = now_us
 
     def started(self, now_us: int, *, cached_tokens: int = 0) -> GenerationStarted:
@@ -127,23 +154,35 @@ class Generation:
         )
 
     def unwritten(self) -> TokensGenerated | None:
-        """Tokens and text that no event has told yet; `written` says that one has."""
-        if not (self._unwritten_token_ids or self._unwritten_text):
+        """Tokens and text that no event has told yet, or the first of them; `written` says that one has."""
+        if not (self._unwritten or self._unwritten_text):
             return None
+        has_logprobs = any(token.logprobs is not None for token in self._unwritten)
+        told = self._unwritten[:MAX_LOGPROBS] if has_logprobs else self._unwritten
+        self._told = len(told)
+        text_chars = len(self._unwritten_text) + sum(len(token.text) for token in self._unwritten)
+        logprobs = tuple(token.logprobs for token in told if token.logprobs is not None)
         return TokensGenerated(
             request_id=self.request_id,
             tenant=self.tenant,
             attempt=self.attempt,
             at_us=self._unwritten_at_us,
-            index=self._output.token_count - len(self._unwritten_token_ids),
-            token_ids=tuple(self._unwritten_token_ids),
-            text_offset_chars=self._output.text_chars - len(self._unwritten_text),
-            text=self._unwritten_text,
+            index=self._output.token_count - len(self._unwritten),
+            token_ids=tuple(token.token_id for token in told),
+            text_offset_chars=self._output.text_chars - text_chars,
+            text="".join([self._unwritten_text, *(token.text for token in told)]),
+            logprobs=logprobs if len(logprobs) == len(told) else (),
         )
 
     def written(self) -> None:
-        self._unwritten_token_ids.clear()
+        """What `unwritten` gave is written."""
+        del self._unwritten[: self._told]
         self._unwritten_text = ""
+
+    def _logprobs(self, token_id: int, logprobs: Logprobs) -> TokenLogprobs:
+        utf8 = self._tokenizer.token_bytes
+        top = tuple(TokenLogprob(token_id=other, utf8=utf8(other), logprob=logprob) for other, logprob in logprobs.top)
+        return TokenLogprobs(logprob=logprobs.chosen, utf8=utf8(token_id), top=top)
 
     def finished(self, reason: FinishReason, now_us: int) -> GenerationFinished:
         """The answer ends here. Text that is held back stays so unless the answer is whole: another attempt that

@@ -203,7 +203,7 @@ def _open(registered: ModelRegistered, settings: WorkerSettings) -> tuple[Engine
     """Engine and tokenizer, warm: all that can take long or fail, before the group hears of us."""
     began = monotonic()
     tokenizer = open_tokenizer(registered.tokenizer)
-    engine = open_engine(registered, settings)
+    engine = open_engine(registered, settings, tokenizer)
     engine.warm_up()
     log.info(
         "%s on the %s engine is warm after %.1f s", registered.model_version, registered.engine, monotonic() - began

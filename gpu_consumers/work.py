@@ -53,11 +53,19 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """The JSON schema of this work was compiled. refusal: why no answer can be held to it; None if one can."""
+
+    work: Work
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Nothing but a reason to look up."""
 
 
-Message = Work | Cancel | Drop | Wake
+Message = Work | Cancel | Drop | Prepared | Wake
 
 
 def understand(record: Record, *, deployment: str, token_partitions: int) -> RequestRouted | RequestCancelled:

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from eventlog.clock import monotonic, now_us
 from eventlog.errors import DeliveryFailed
 from gpu_consumers.answer_writer import AnswerWriter, WriterStopped
-from gpu_consumers.engine import Engine
+from gpu_consumers.engine import Engine, PreparesSchemas
 from gpu_consumers.errors import EngineFailedError
 from gpu_consumers.generation import Failure, Generation, Model
 from gpu_consumers.metrics import WorkerMetrics
@@ -32,7 +32,7 @@ from gpu_consumers.sequence import why_not_servable
 from gpu_consumers.step import Step
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import Load, WorkerTelemetry
-from gpu_consumers.work import Cancel, Drop, Message, Wake, Work
+from gpu_consumers.work import Cancel, Drop, Message, Prepared, Wake, Work
 from schemas.events import GenerationFailed, GenerationFinished
 
 _IDLE_SECONDS = 1.0
@@ -42,11 +42,12 @@ log = logging.getLogger("headrace.worker")
 
 @dataclass(slots=True, eq=False)
 class _Active:
-    """A request that is waiting or running here."""
+    """A request that is waiting or running here. schema: keeps what was compiled of its JSON schema."""
 
     work: Work
     generation: Generation
     newest_token_at_us: int | None = None
+    schema: object = None
 
 
 class Worker:
@@ -114,7 +115,8 @@ class Worker:
         self._scheduler.set_step_costs(costs)
 
     def _take_messages(self) -> None:
-        idle = not self._active
+        # Requests whose schema is being compiled are in no queue; their message wakes this up.
+        idle = not (self._scheduler.running_count or self._scheduler.waiting_count)
         if idle:
             self._scheduler.check_integrity()
         patience = min(_IDLE_SECONDS, self._telemetry.due_in(monotonic())) if idle else None
@@ -139,6 +141,10 @@ class Worker:
                 if active is not None and active.work is work:
                     self._forget(active)
                     self._metrics.finished("dropped")
+            case Prepared(work, refusal):
+                active = self._active.get(work.order.request_id)
+                if active is not None and active.work is work:
+                    self._prepared(active, refusal)
             case Wake():
                 pass
 
@@ -168,7 +174,25 @@ class Worker:
         elif (why := why_not_servable(generation.sequence, self._engine.info)) is not None:
             self._fail(active, Failure(422, "invalid_request_error", "not_servable", why))
         else:
-            self._scheduler.add(generation.sequence)
+            self._prepare(active)
+
+    def _prepare(self, active: _Active) -> None:
+        """A JSON schema is compiled before the scheduler hears of its request: no step waits for that."""
+        json_schema = active.generation.order.json_schema
+        if json_schema is None or not isinstance(self._engine, PreparesSchemas):
+            self._prepared(active, None)
+            return
+        work = active.work
+        active.schema = self._engine.prepare_schema(
+            json_schema, lambda refusal: self._inbox.put(Prepared(work, refusal))
+        )
+
+    def _prepared(self, active: _Active, refusal: str | None) -> None:
+        if refusal is None:
+            self._scheduler.add(active.generation.sequence)
+        else:
+            message = f"no answer can be held to this JSON schema: {refusal}"
+            self._fail(active, Failure(422, "invalid_request_error", "invalid_json_schema", message))
 
     def _turn(self) -> None:
         step = self._scheduler.next_step(now_us())
@@ -217,7 +241,7 @@ class Worker:
         outcome = self._scheduler.take(result)
         for request_id, token_id in outcome.tokens.items():
             active = self._active[request_id]
-            active.generation.add_token(token_id, now)
+            active.generation.add_token(token_id, now, outcome.logprobs.get(request_id))
             self._observe_token(active, now)
             if active.generation.finish_reason is not None:
                 self._finish(active, active.generation.finish_reason)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
 from gpu_consumers.engines.torch import TorchEngine
 from gpu_consumers.plan import StepPlan, StepResult
-from schemas.events import GenerationFinished
+from schemas.events import GenerationFailed, GenerationFinished, LogitBias, RequestRouted, TokensGenerated
 from tests.brokers import Broker
 from tests.oracle import Oracle
 from tests.tiny_model import make_tiny_model
-from tests.worker_stage import Stage, comes_true, running_worker
+from tests.worker_stage import Answer, Stage, comes_true, running_worker
 
 PROMPTS = [
     "The quick brown fox",
@@ -27,6 +29,7 @@ PROMPTS = [
     "你好",
     "one two three",
 ]
+ARRAY = '{"type": "array", "items": {"type": "integer", "maximum": 9999}, "minItems": 3}'
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +88,64 @@ async def test_answers_begun_by_one_worker_and_finished_by_another_are_what_gene
             assert made[-1] == tokenizer.eos_token_id
     assert compared > 400
     assert any(answer.attempts == [1, 2] for answer in answers.values())
+
+
+async def test_what_sequences_ask_for_survives_a_change_of_workers(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guided, penalized and with log probabilities: two workers give the log that one gives."""
+    tenant = stage.add_tenant()
+    prompt = tuple(range(40, 60))
+    asked: list[dict[str, Any]] = [
+        {"json_schema": ARRAY, "temperature": 1.0, "seed": 3, "top_logprobs": 2},
+        {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.3, "top_logprobs": 0},
+        {"temperature": 1.3, "min_p": 0.05, "seed": 5, "logit_bias": (LogitBias(token_id=70, bias=3.0),)},
+        {"json_schema": ARRAY, "temperature": 1.0, "seed": 4},
+    ]
+    hopeless = stage.order(tenant, prompt, json_schema='{"type": "objec"}')
+
+    def orders() -> list[RequestRouted]:
+        return [stage.order(tenant, prompt, max_output_tokens=60, **parameters) for parameters in asked]
+
+    first, second = orders(), orders()
+    whole = TorchEngine.execute
+
+    def slowly(engine: TorchEngine, plan: StepPlan) -> StepResult:
+        threading.Event().wait(0.02)
+        return whole(engine, plan)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TorchEngine, "execute", slowly)
+        stage.send(*first)
+        async with running_worker(stage.settings("first", slots=4, dtype="float32")):
+            assert await comes_true(lambda: sum(len(a.log.token_ids) for a in stage.answers().values()) > 40)
+    stage.send(*second, hopeless)
+    async with running_worker(stage.settings("second", slots=3, dtype="float32")):
+        answers = await stage.until_ended([*first, *second, hopeless])
+    assert any(answers[order.request_id].attempts == [1, 2] for order in first)
+    for parameters, interrupted, undisturbed in zip(asked, first, second, strict=True):
+        one, other = answers[interrupted.request_id], answers[undisturbed.request_id]
+        assert (one.log.token_ids, one.log.text) == (other.log.token_ids, other.log.text)
+        assert one.log.token_ids
+        wants = parameters.get("top_logprobs")
+        for answer in (one, other):
+            events = [event for event in answer.events if isinstance(event, TokensGenerated)]
+            assert all(len(event.logprobs) == (0 if wants is None else len(event.token_ids)) for event in events)
+            assert {len(told.top) for event in events for told in event.logprobs} <= {wants}
+            if "json_schema" in parameters:
+                assert_obeys(answer)
+    (refused,) = answers[hopeless.request_id].terminals
+    assert isinstance(refused, GenerationFailed)
+    assert (refused.status, refused.code) == (422, "invalid_json_schema")
+    assert "Invalid type: objec" in refused.message
+
+
+def assert_obeys(answer: Answer) -> None:
+    """The text is of the schema, or the beginning of one that its token limit cut."""
+    (terminal,) = answer.terminals
+    assert isinstance(terminal, GenerationFinished)
+    if terminal.finish_reason == "stop":
+        assert all(isinstance(entry, int) for entry in json.loads(answer.log.text))
+    else:
+        assert terminal.finish_reason == "length"
+        assert answer.log.text.startswith("[")

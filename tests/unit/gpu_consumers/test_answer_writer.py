@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from eventlog.errors import DeliveryFailed, LogBusy
 from eventlog.producer import EventProducer, OnDelivery
 from gpu_consumers.answer_writer import AnswerWriter, WriterStopped
-from gpu_consumers.generation import Generation
+from gpu_consumers.generation import MAX_LOGPROBS, Generation
 from gpu_consumers.metrics import WorkerMetrics
+from gpu_consumers.plan import Logprobs
 from schemas.events import Event, GenerationFinished, TokensGenerated
 from schemas.ids import new_request_id
 from tests.timing import within
@@ -135,6 +137,22 @@ def test_tokens_of_several_steps_go_together_while_the_log_is_behind() -> None:
     sent.acknowledge(1)
     assert writer.tokens(made, calls.is_lost)
     assert [tokens_of(record[3]) for record in sent.records] == ["a", "b", "cd"]
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_what_is_more_than_an_event_holds_goes_into_several(at_the_end: bool) -> None:
+    sent, calls = Sent(), Calls()
+    order = replace(GOOD, max_output_tokens=10_000)
+    writer, made = make(sent), Generation(order, MODEL, worker="w", pulled_at_us=1)
+    text = "ab" * MAX_LOGPROBS
+    for token in text.encode():
+        made.add_token(token, 2, Logprobs(-1.0))
+    if at_the_end:
+        writer.end(made, made.finished("cancelled", 5), calls.is_done, calls.is_lost)
+    else:
+        assert writer.tokens(made, calls.is_lost)
+    pieces = [tokens_of(record[3]) for record in sent.records if isinstance(record[3], TokensGenerated)]
+    assert (len(pieces), "".join(pieces)) == (2, text)
 
 
 def test_a_full_buffer_keeps_tokens_in_hand() -> None:

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_consumers.generation import Failure, Generation, Model
-from gpu_consumers.plan import SamplingParams
+from gpu_consumers.generation import MAX_LOGPROBS, Failure, Generation, Model
+from gpu_consumers.plan import Logprobs, SamplingParams
 from gpu_consumers.prior_attempts import PriorAttempts
 from gpu_consumers.sequence import Sequence
 from models.tokenizer import ByteTokenizer
@@ -13,6 +13,8 @@ from schemas.events import (
     GenerationStarted,
     RequestRouted,
     TokenLogEvent,
+    TokenLogprob,
+    TokenLogprobs,
     TokensGenerated,
 )
 from schemas.token_log import TokenLog
@@ -175,3 +177,55 @@ def test_cached_tokens_of_the_prompt_are_told_those_of_earlier_output_are_not() 
     assert made.started(1, cached_tokens=2).cached_prompt_tokens == 2
     assert made.finished("length", 2).cached_prompt_tokens == 2
     assert made.started(1, cached_tokens=99).cached_prompt_tokens == len(made.order.prompt_token_ids)
+
+
+def test_log_probabilities_go_with_their_tokens_in_utf8() -> None:
+    made = generation()
+    made.add_token(0xC3, 30, Logprobs(-0.5, ((0xC3, -0.5), (97, -1.5))))
+    made.add_token(ByteTokenizer.EOS, 31, Logprobs(-2.0))
+    event = made.unwritten()
+    assert event is not None
+    assert event.logprobs == (
+        TokenLogprobs(
+            logprob=-0.5,
+            utf8=b"\xc3",
+            top=(
+                TokenLogprob(token_id=0xC3, utf8=b"\xc3", logprob=-0.5),
+                TokenLogprob(token_id=97, utf8=b"a", logprob=-1.5),
+            ),
+        ),
+        TokenLogprobs(logprob=-2.0, utf8=b"", top=()),
+    )
+
+
+def test_without_log_probabilities_an_event_has_none() -> None:
+    made = generation()
+    add(made, "ab")
+    event = made.unwritten()
+    assert event is not None
+    assert event.logprobs == ()
+
+
+def test_tokens_with_log_probabilities_that_had_to_wait_go_into_events_of_a_bounded_size() -> None:
+    made = generation(order=replace(ORDER, max_output_tokens=5000))
+    text = "é" * MAX_LOGPROBS + "x"
+    for token in text.encode():
+        made.add_token(token, 30, Logprobs(-1.0, ((token, -1.0),)))
+    events = []
+    while (event := made.unwritten()) is not None:
+        assert event == made.unwritten(), "the same until it is written"
+        events.append(event)
+        made.written()
+    assert [len(event.token_ids) for event in events] == [MAX_LOGPROBS, MAX_LOGPROBS, 1]
+    assert [event.index for event in events] == [0, MAX_LOGPROBS, 2 * MAX_LOGPROBS]
+    assert [event.text_offset_chars for event in events] == [0, MAX_LOGPROBS // 2, MAX_LOGPROBS]
+    assert "".join(event.text for event in events) == text
+    assert all(len(event.logprobs) == len(event.token_ids) for event in events)
+
+
+def test_tokens_of_earlier_attempts_keep_theirs_and_are_not_told_again() -> None:
+    made = generation(prior_of("ab"))
+    made.add_token(99, 30, Logprobs(-0.1))
+    event = made.unwritten()
+    assert event is not None
+    assert (event.index, event.token_ids, len(event.logprobs)) == (2, (99,), 1)
