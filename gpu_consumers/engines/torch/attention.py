@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpu_consumers.engines.torch.batch import ChunkIndex, DecodeIndex, DecodeTable, StepBatch
-from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
+from gpu_consumers.engines.torch.flash import flash_attention
 from gpu_consumers.engines.torch.kv_memory import LayerMemory
 from gpu_consumers.engines.torch.native import Kernels
 
@@ -19,6 +19,8 @@ def attend(
     qkv: Tensor, batch: StepBatch, layer: LayerMemory, *, query_heads: int, kernels: Kernels | None = None
 ) -> Tensor:
     """[tokens, query heads + 2 * key-value heads, head_dim] -> [tokens, query heads * head_dim]."""
+    if batch.paged is not None:
+        return flash_attention(qkv[:, :query_heads], batch.paged, layer)
     decodes = batch.decodes
     if decodes is not None and not batch.chunks:
         return _decoded(qkv[:, :query_heads], decodes, layer, kernels)
@@ -53,16 +55,16 @@ def decode_attention(queries: Tensor, index: DecodeIndex, layer: LayerMemory) ->
     else:
         keys, values = keys.index_select(0, index.gathered), values.index_select(0, index.gathered)
     count, query_heads, head_dim = queries.shape
-    key_heads = keys.shape[1]
+    _, key_heads, block_tokens, _ = keys.shape
     products, group = index.blocks * key_heads, query_heads // key_heads
-    keys = keys.view(products, BLOCK_TOKENS, head_dim)
-    values = values.view(products, BLOCK_TOKENS, head_dim)
+    keys = keys.view(products, block_tokens, head_dim)
+    values = values.view(products, block_tokens, head_dim)
 
     asked = queries.index_select(0, index.owner).view(products, group, head_dim)
-    by_block = torch.bmm(asked, keys.transpose(1, 2)).view(-1, BLOCK_TOKENS)
+    by_block = torch.bmm(asked, keys.transpose(1, 2)).view(-1, block_tokens)
     scores = by_block.index_select(0, index.score_rows).view(count, query_heads, -1).add_(index.mask)
-    weights = scores.softmax(-1).view(-1, BLOCK_TOKENS).index_select(0, index.weight_rows)
-    parts = torch.bmm(weights.view(products, group, BLOCK_TOKENS), values).view(index.blocks, -1)
+    weights = scores.softmax(-1).view(-1, block_tokens).index_select(0, index.weight_rows)
+    parts = torch.bmm(weights.view(products, group, block_tokens), values).view(index.blocks, -1)
     return F.embedding_bag(index.members, parts, index.offsets, mode="sum")
 
 

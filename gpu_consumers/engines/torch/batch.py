@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpu_consumers.engines.slots import StepWork
-from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
+from gpu_consumers.engines.torch.flash import PagedIndex, index_tensor, paged_index
 from gpu_consumers.engines.torch.kv_memory import KvMemory
 from gpu_consumers.plan import PrefillChunk
 
@@ -29,9 +29,9 @@ class DecodeIndex:
     blocks: how many they are.
     owner: [blocks] which decode's query each block is compared with (0 for a block of nobody in this step).
     score_rows: [decodes * heads * columns] for each decode, head and place in its sequence: the row of scores, of
-        [blocks * heads, BLOCK_TOKENS].
-    mask: [decodes, 1, columns * BLOCK_TOKENS] 0 where there is a token and -inf where not.
-    weight_rows: [blocks * heads] the way back: the row of weights, of [decodes * heads * columns, BLOCK_TOKENS].
+        [blocks * heads, block_tokens].
+    mask: [decodes, 1, columns * block_tokens] 0 where there is a token and -inf where not.
+    weight_rows: [blocks * heads] the way back: the row of weights, of [decodes * heads * columns, block_tokens].
     members: block places decode by decode; `offsets`: where each decode's begin.
     """
 
@@ -80,6 +80,7 @@ class StepBatch:
 
     places: [tokens] where their keys and values go, counted in tokens of the memory.
     kv_rows: the same as rows of `LayerMemory.rows`, [tokens, 2 * key-value heads]; None for the compiled kernels.
+    decodes, chunks: how they attend, the one kind and the other; paged: all of them at once, in the place of both.
     output_rows: the tokens whose logits are wanted, in the order of output_slots.
     """
 
@@ -91,6 +92,7 @@ class StepBatch:
     chunks: tuple[ChunkIndex, ...]
     output_rows: Tensor
     output_slots: tuple[int, ...]
+    paged: PagedIndex | None = None
 
     def of_outputs(self) -> StepBatch:
         """The tokens alone whose logits are wanted, for what works token by token: nothing attends in it."""
@@ -110,50 +112,45 @@ class StepBatch:
 def build_batch(
     work: StepWork, memory: KvMemory, *, query_heads: int, dtype: torch.dtype, compiled: bool = False
 ) -> StepBatch:
-    """`memory` must have room for every token of the step (`KvMemory.make_room`). compiled: for the kernels in C++."""
-    device = memory.layers[0].rows.device
+    """`memory` must have room for every token of the step (`KvMemory.make_room`). compiled: for the kernels in C++.
+
+    A memory whose layout is for FlashAttention gets a step for it.
+    """
+    device, is_paged = memory.layers[0].rows.device, memory.layout.tokens_first
     token_ids = [decode.token_id for decode in work.decodes]
     positions = [decode.position for decode in work.decodes]
-    places = [_place(memory.blocks_of(decode.slot), decode.position) for decode in work.decodes]
+    places = [memory.place(decode.slot, decode.position) for decode in work.decodes]
     output_rows = list(range(len(token_ids)))
     output_slots = [decode.slot for decode in work.decodes]
+    spans = [(decode.slot, 1, decode.position + 1) for decode in work.decodes]
     chunks = []
     for chunk in work.prefills:
-        begin, blocks = len(token_ids), memory.blocks_of(chunk.slot)
+        begin = len(token_ids)
         span = range(chunk.start, chunk.start + len(chunk.token_ids))
         token_ids.extend(chunk.token_ids)
         positions.extend(span)
-        places.extend(_place(blocks, position) for position in span)
-        chunks.append(_chunk_index(chunk, begin, blocks, dtype, device))
+        places.extend(memory.place(chunk.slot, position) for position in span)
+        spans.append((chunk.slot, len(chunk.token_ids), span.stop))
+        if not is_paged:
+            chunks.append(_chunk_index(chunk, begin, memory.blocks_of(chunk.slot), dtype, device))
         if chunk.last:
             output_rows.append(len(token_ids) - 1)
             output_slots.append(chunk.slot)
-    at = torch.tensor(places, device=device)
+    at = index_tensor(places, device)
     decodes: DecodeIndex | DecodeTable | None = None
-    if work.decodes:
+    if work.decodes and not is_paged:
         decodes = _decode_table(work, memory) if compiled else _decode_index(work, memory, query_heads, dtype, device)
     return StepBatch(
-        token_ids=torch.tensor(token_ids, device=device),
-        positions=torch.tensor(positions, device=device),
+        token_ids=index_tensor(token_ids, device),
+        positions=index_tensor(positions, device),
         places=at,
-        kv_rows=None if compiled else _kv_rows(at, memory),
+        kv_rows=None if compiled else memory.rows_of(at),
         decodes=decodes,
         chunks=tuple(chunks),
-        output_rows=torch.tensor(output_rows, device=device),
+        output_rows=index_tensor(output_rows, device),
         output_slots=tuple(output_slots),
+        paged=paged_index(memory, spans, device) if is_paged else None,
     )
-
-
-def _place(blocks: list[int], position: int) -> int:
-    """Where a position lies in memory, counted in tokens."""
-    return blocks[position // BLOCK_TOKENS] * BLOCK_TOKENS + position % BLOCK_TOKENS
-
-
-def _kv_rows(places: Tensor, memory: KvMemory) -> Tensor:
-    heads = torch.arange(memory.shape.heads, device=places.device)
-    block, offset = places // BLOCK_TOKENS, places % BLOCK_TOKENS
-    keys = (block.unsqueeze(-1) * memory.shape.heads + heads) * BLOCK_TOKENS + offset.unsqueeze(-1)
-    return torch.cat((keys, keys + memory.blocks * memory.shape.heads * BLOCK_TOKENS), dim=-1)
 
 
 def _chunk_index(
@@ -199,8 +196,9 @@ def _decode_index(
     weight_rows = torch.zeros(blocks, query_heads, dtype=torch.long, device=device)
     weight_rows[members] = (owners.unsqueeze(-1) * query_heads + heads) * columns + column_of.unsqueeze(-1)
     lengths = torch.tensor([decode.position + 1 for decode in work.decodes], device=device)
-    absent = torch.arange(columns * BLOCK_TOKENS, device=device) >= lengths.unsqueeze(-1)
-    mask = torch.zeros(count, columns * BLOCK_TOKENS, dtype=dtype, device=device).masked_fill_(absent, float("-inf"))
+    most = columns * memory.layout.block_tokens
+    absent = torch.arange(most, device=device) >= lengths.unsqueeze(-1)
+    mask = torch.zeros(count, most, dtype=dtype, device=device).masked_fill_(absent, float("-inf"))
     return DecodeIndex(
         count=count,
         columns=columns,

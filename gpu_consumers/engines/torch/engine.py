@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from gpu_consumers.engine import EngineInfo, KvUse
 from gpu_consumers.engines.parts import Around, uninstrumented
 from gpu_consumers.engines.slots import SlotTable, StepWork
 from gpu_consumers.engines.torch.batch import build_batch
-from gpu_consumers.engines.torch.kv_memory import Claim, KvMemory
+from gpu_consumers.engines.torch.decode_graphs import CudaCapture, DecodeGraphs
+from gpu_consumers.engines.torch.flash import can_flash
+from gpu_consumers.engines.torch.kv_memory import PAGED, Claim, KvLayout, KvMemory
 from gpu_consumers.engines.torch.model import CausalModel
 from gpu_consumers.engines.torch.parallel.orders import Order, Peers
 from gpu_consumers.engines.torch.prefix import cache_salt
@@ -45,8 +48,12 @@ class TorchEngine:
         dtype: torch.dtype,
         device: torch.device,
         prefix_cache_bytes: int = 0,
+        records_graphs: bool = True,
     ) -> None:
-        """`load_torch_engine` makes one from a model's directory."""
+        """`load_torch_engine` makes one from a model's directory.
+
+        records_graphs: whether `warm_up` may record decode steps as CUDA graphs, where FlashAttention serves.
+        """
         self._model = model
         self._info = info
         self._dtype = dtype
@@ -57,6 +64,8 @@ class TorchEngine:
         self._peers: Peers | None = None
         self._spoiled: tuple[int, ...] = ()  # behind the forward pass of the newest step
         self._around: Around = uninstrumented
+        self._graphs: DecodeGraphs | None = None
+        self._records_graphs = records_graphs
         self._memory = KvMemory(
             model.kv_shape,
             slots=info.slots,
@@ -64,6 +73,7 @@ class TorchEngine:
             dtype=dtype,
             device=device,
             prefix_cache_bytes=prefix_cache_bytes,
+            layout=PAGED if can_flash(device, dtype, model.kv_shape.head_dim) else KvLayout(),
         )
 
     @property
@@ -161,6 +171,18 @@ class TorchEngine:
                 break
             position, count = position + 1, 2 * count
         self.execute(StepPlan(released=tuple(slots)))
+        if self._records_graphs and self._memory.layout.tokens_first:
+            self._graphs = self._recorded()
+
+    @torch.inference_mode()
+    def _recorded(self) -> DecodeGraphs:
+        return DecodeGraphs(
+            self._model,
+            self._memory,
+            slots=self._info.slots,
+            max_context_tokens=self._info.max_context_tokens,
+            capture=CudaCapture(),
+        )
 
     def _warm_up_draws(self) -> None:
         left = self._sampler.kinds
@@ -202,26 +224,33 @@ class TorchEngine:
     def _run(self, work: StepWork) -> StepResult:
         lengths = {chunk.slot: chunk.start + len(chunk.token_ids) for chunk in work.prefills}
         lengths.update((decode.slot, decode.position + 1) for decode in work.decodes)
-        with self._around("build"):
-            self._memory.make_room(lengths)
-            batch = build_batch(
-                work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype,
-                compiled=self._model.kernels is not None,
-            )  # fmt: skip
-        with self._around("forward"), _threads_for(len(batch.token_ids)):
-            logits = self._model.forward(batch, self._memory)
+        self._memory.make_room(lengths)
+        logits, output_slots = self._forward(work)
         for chunk in work.prefills:
             self._memory.written(chunk.slot, chunk.token_ids)
         for decode in work.decodes:
             self._memory.written(decode.slot, (decode.token_id,))
         if logits is None:
             return StepResult()
-        draws = [Draw(self._slots[slot].sampling, self._slots.next_output_index(slot)) for slot in batch.output_slots]
+        draws = [Draw(self._slots[slot].sampling, self._slots.next_output_index(slot)) for slot in output_slots]
         with self._around("sample"):
-            drawn = self._sampler.draw(logits, batch.output_slots, draws)
+            drawn = self._sampler.draw(logits, output_slots, draws)
         for slot, reason in drawn.failures.items():
             self._slots.fail(slot, reason)
         return drawn
+
+    def _forward(self, work: StepWork) -> tuple[Tensor | None, tuple[int, ...]]:
+        """Logits [slots, vocabulary] and whose they are; None if nobody's are wanted, or not on this rank."""
+        if self._graphs is not None and not work.prefills:
+            with self._around("forward"):
+                return self._graphs.forward(work.decodes), tuple(decode.slot for decode in work.decodes)
+        with self._around("build"):
+            batch = build_batch(
+                work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype,
+                compiled=self._model.kernels is not None,
+            )  # fmt: skip
+        with self._around("forward"), _threads_for(len(batch.token_ids)):
+            return self._model.forward(batch, self._memory), batch.output_slots
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -23,8 +24,24 @@ class KvShape:
     head_dim: int
 
 
+@dataclass(frozen=True, slots=True)
+class KvLayout:
+    """How many tokens a block has, and how they lie in it: [heads, tokens, head_dim], or [tokens, heads, head_dim]."""
+
+    block_tokens: int = BLOCK_TOKENS
+    tokens_first: bool = False
+
+    def sizes(self, heads: int, head_dim: int) -> tuple[int, int, int]:
+        """Of one block, as it lies."""
+        return (self.block_tokens, heads, head_dim) if self.tokens_first else (heads, self.block_tokens, head_dim)
+
+
+PAGED: Final = KvLayout(256, tokens_first=True)
+"""What FlashAttention reads pages in: on CUDA they have 256 tokens, or a multiple."""
+
+
 class KvMemory:
-    """Per layer [2 (keys, values), blocks, heads, BLOCK_TOKENS, head_dim].
+    """Per layer [2 (keys, values), blocks, heads, block_tokens, head_dim], or as the layout says.
 
     Memory: blocks for `slots` sequences of `max_context_tokens` each are reserved at start, so that no sequence
     which was admitted can run out of room: slots * max_context_tokens (rounded up to a block) * layers * heads *
@@ -33,6 +50,8 @@ class KvMemory:
 
     Blocks that hold the same tokens of one tenant's are shared: what a sequence has filled is kept when it leaves, up
     to `prefix_cache_bytes`, and whoever begins with the same tokens holds it instead of running them again.
+
+    Behind the blocks lies one that nobody is given: rows that only fill a step up write to it.
 
     A block is zeroed when it is handed out: what lies behind a sequence's end is then always finite, and a NaN
     that one sequence left behind can't reach the next one through a weight of zero.
@@ -47,19 +66,19 @@ class KvMemory:
         dtype: torch.dtype,
         device: torch.device,
         prefix_cache_bytes: int = 0,
+        layout: KvLayout = KvLayout(),
     ) -> None:
-        per_slot = -(-max_context_tokens // BLOCK_TOKENS)
+        self.layout = layout
+        per_slot = self.blocks_for(max_context_tokens)
         self.shape = shape
         self.blocks = slots * per_slot
-        size = (shape.layers, 2, self.blocks, shape.heads, BLOCK_TOKENS, shape.head_dim)
+        size = (shape.layers, 2, self.blocks + 1, *layout.sizes(shape.heads, shape.head_dim))
         self._memory = _zeros(size, dtype, device)
-        block_bytes = prod(size) * dtype.itemsize // self.blocks
+        block_bytes = prod(size) * dtype.itemsize // (self.blocks + 1)
         self._pool = BlockPool(self.blocks, max_kept=prefix_cache_bytes // block_bytes)
         self._blocks_of: dict[int, list[int]] = {}
         self._chains: dict[int, PrefixChain] = {}
-        self.layers: tuple[LayerMemory, ...] = tuple(
-            LayerMemory(keys=layer[0], values=layer[1], rows=layer.view(-1, shape.head_dim)) for layer in self._memory
-        )
+        self.layers: tuple[LayerMemory, ...] = tuple(self._layer(layer) for layer in self._memory)
 
     @property
     def free_blocks(self) -> int:
@@ -67,7 +86,32 @@ class KvMemory:
 
     @property
     def capacity_tokens(self) -> int:
-        return self.blocks * BLOCK_TOKENS
+        return self.blocks * self.layout.block_tokens
+
+    @property
+    def spare_place(self) -> int:
+        """In the block that nobody is given."""
+        return self.blocks * self.layout.block_tokens
+
+    def blocks_for(self, tokens: int) -> int:
+        """How many hold so many."""
+        return -(-tokens // self.layout.block_tokens)
+
+    def place(self, slot: int, position: int) -> int:
+        """Where a position of the slot's sequence lies, counted in tokens of the memory."""
+        block, offset = divmod(position, self.layout.block_tokens)
+        return self._blocks_of[slot][block] * self.layout.block_tokens + offset
+
+    def rows_of(self, places: Tensor) -> Tensor:
+        """[tokens] of `place` -> [tokens, 2 * heads] rows of `LayerMemory.rows`: of the keys, then of the values."""
+        heads, block_tokens = self.shape.heads, self.layout.block_tokens
+        head = torch.arange(heads, device=places.device)
+        if self.layout.tokens_first:
+            keys = places.unsqueeze(-1) * heads + head
+        else:
+            block, offset = places // block_tokens, places % block_tokens
+            keys = (block.unsqueeze(-1) * heads + head) * block_tokens + offset.unsqueeze(-1)
+        return torch.cat((keys, keys + (self.blocks + 1) * heads * block_tokens), dim=-1)
 
     def blocks_of(self, slot: int) -> list[int]:
         """Blocks of the slot's sequence in order of position."""
@@ -76,16 +120,17 @@ class KvMemory:
     def cached_tokens(self, salt: str, token_ids: Sequence[int]) -> int:
         """How many of the first tokens are held or kept: whole blocks, and never all, as the last one is to be run."""
         key, cached = first_key(salt), 0
-        while cached + BLOCK_TOKENS < len(token_ids):
-            key = next_key(key, token_ids[cached : cached + BLOCK_TOKENS])
+        block_tokens = self.layout.block_tokens
+        while cached + block_tokens < len(token_ids):
+            key = next_key(key, token_ids[cached : cached + block_tokens])
             if not self._pool.find(key):
                 break
-            cached += BLOCK_TOKENS
+            cached += block_tokens
         return cached
 
     def claim(self, salt: str, token_ids: Sequence[int]) -> Claim | None:
         """Hold the blocks of these tokens, before room is made for others: for `begin`, or `drop`. None: not there."""
-        chain = PrefixChain(salt)
+        chain = PrefixChain(salt, self.layout.block_tokens)
         held: list[int] = []
         for key in chain.push(token_ids):
             block = self._pool.hold(key)
@@ -121,13 +166,17 @@ class KvMemory:
         fresh: list[int] = []
         for slot, tokens in lengths.items():
             held = self._blocks_of.setdefault(slot, [])
-            missing = -(-tokens // BLOCK_TOKENS) - len(held)
+            missing = self.blocks_for(tokens) - len(held)
             if missing > 0:
                 blocks = self._pool.allocate(missing)
                 held.extend(blocks)
                 fresh.extend(blocks)
         if fresh:
             self._memory.index_fill_(2, torch.tensor(fresh, device=self._memory.device), 0)
+
+    def _layer(self, held: Tensor) -> LayerMemory:
+        keys, values = held.transpose(2, 3) if self.layout.tokens_first else held
+        return LayerMemory(keys, values, held.view(-1, self.shape.head_dim))
 
     def release(self, slot: int) -> None:
         self._chains.pop(slot, None)
@@ -151,7 +200,7 @@ def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
 
 @dataclass(frozen=True, slots=True)
 class LayerMemory:
-    """One layer's part: `keys` and `values` [blocks, heads, BLOCK_TOKENS, head_dim]; `rows` is both, flat."""
+    """One layer's part: `keys` and `values` [blocks, heads, block_tokens, head_dim]; `rows`: both, flat as they lie."""
 
     keys: Tensor
     values: Tensor

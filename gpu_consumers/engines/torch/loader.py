@@ -70,7 +70,14 @@ def load_torch_engine(
     )
     kernels = None if kernels_dir is None else kernels_for(torch_dtype, torch_device.type, kernels_dir)
     model = build_model(loaded, family, context, torch_device, kernels, ranks)
-    return TorchEngine(model, info, dtype=torch_dtype, device=torch_device, prefix_cache_bytes=prefix_cache_bytes)
+    return TorchEngine(
+        model,
+        info,
+        dtype=torch_dtype,
+        device=torch_device,
+        prefix_cache_bytes=prefix_cache_bytes,
+        records_graphs=ranks is None,
+    )
 
 
 def _context(config: PretrainedConfig, wanted: int | None) -> int:

@@ -11,8 +11,6 @@ import hashlib
 from array import array
 from collections.abc import Sequence
 
-from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
-
 _KEY_BYTES = 16  # of BLAKE2b: nobody finds two sequences of one key
 
 
@@ -37,8 +35,9 @@ def next_key(before: bytes, token_ids: Sequence[int]) -> bytes:
 class PrefixChain:
     """The keys of one sequence, block by block as its tokens are run."""
 
-    def __init__(self, salt: str) -> None:
+    def __init__(self, salt: str, block_tokens: int) -> None:
         self.blocks = 0  # full ones
+        self._block_tokens = block_tokens
         self._key = first_key(salt)
         self._rest: list[int] = []  # tokens of the block that is not full yet
 
@@ -46,9 +45,9 @@ class PrefixChain:
         """Tokens were run; the keys of the blocks that they have filled."""
         self._rest.extend(token_ids)
         keys = []
-        while len(self._rest) >= BLOCK_TOKENS:
-            self._key = next_key(self._key, self._rest[:BLOCK_TOKENS])
-            del self._rest[:BLOCK_TOKENS]
+        while len(self._rest) >= self._block_tokens:
+            self._key = next_key(self._key, self._rest[: self._block_tokens])
+            del self._rest[: self._block_tokens]
             keys.append(self._key)
             self.blocks += 1
         return keys
