@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -13,9 +13,10 @@ from eventlog.clock import now_us
 from gateway.auth import authenticate, bearer
 from gateway.body import read_json
 from gateway.chat_completions import ChatCompletion, TextCompletion
+from gateway.choices import create_choices, give_up
 from gateway.edge import Edge
 from gateway.errors import InvalidRequest, Overloaded
-from gateway.open_response import OpenResponse
+from gateway.open_response import OpenResponse, until
 from gateway.requests import ClientRequest, parse_chat_completion, parse_completion, parse_response_create
 from gateway.response_stream import ResponseStream
 from gateway.session import check_starting_after
@@ -27,14 +28,14 @@ CANCEL_SECONDS = 2.0  # how long a cancel waits for the log to say so before it 
 
 async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
-    edge, response, asked = await _create(request, parse_response_create)
-    stream = response.stream
+    edge, responses, asked = await _create(request, parse_response_create)
+    stream = responses[0].stream
     if asked.stream:
-        await _beginning(edge, request, response)
-        return EventStream(edge, response, response_events(stream), headers=answer_headers(stream))
+        await _beginning(edge, request, responses)
+        return EventStream(edge, responses, response_events(stream), headers=answer_headers([stream]))
     if asked.background:
-        return JSONResponse(stream.snapshot(), headers=answer_headers(stream))
-    return await _whole(edge, request, response, stream.snapshot)
+        return JSONResponse(stream.snapshot(), headers=answer_headers([stream]))
+    return await _whole(edge, request, responses, stream.snapshot)
 
 
 async def create_chat_completion(request: Request) -> Response:
@@ -55,10 +56,10 @@ async def get_response(request: Request) -> Response:
     edge, response = await _find(request)
     stream = response.stream
     if request.query_params.get("stream", "false").lower() not in ("true", "1"):
-        return JSONResponse(stream.snapshot(), headers=answer_headers(stream))
+        return JSONResponse(stream.snapshot(), headers=answer_headers([stream]))
     after = _starting_after(request)
     check_starting_after(stream, after)
-    return EventStream(edge, response, response_events(stream), after=after, headers=answer_headers(stream))
+    return EventStream(edge, [response], response_events(stream), after=after, headers=answer_headers([stream]))
 
 
 async def cancel_response(request: Request) -> Response:
@@ -70,14 +71,20 @@ async def cancel_response(request: Request) -> Response:
             await response.until(lambda stream: stream.finished)
     except TimeoutError:
         pass
-    return JSONResponse(response.stream.snapshot(), headers=answer_headers(response.stream))
+    return JSONResponse(response.stream.snapshot(), headers=answer_headers([response.stream]))
 
 
-def answer_headers(stream: ResponseStream) -> dict[str, str]:
-    """x-request-id and, as soon as the quota has been asked, what is left of it."""
-    headers = {"x-request-id": stream.request.request_id}
-    admitted = stream.log.admitted
-    if admitted is not None:
+def answer_headers(choices: Sequence[ResponseStream]) -> dict[str, str]:
+    """x-request-id, those of all choices if there are several, and what is left of the quota behind the last of them,
+    as soon as it has been asked.
+    """
+    ids = [stream.request.request_id for stream in choices]
+    headers = {"x-request-id": ids[0]}
+    if len(ids) > 1:
+        headers["x-headrace-request-ids"] = ", ".join(ids)
+    admissions = [stream.log.admitted for stream in choices if stream.log.admitted is not None]
+    if admissions:
+        admitted = min(admissions, key=lambda admission: (admission.remaining_requests, admission.remaining_tokens))
         headers |= {
             "x-ratelimit-limit-requests": str(admitted.limit_requests),
             "x-ratelimit-remaining-requests": str(admitted.remaining_requests),
@@ -92,31 +99,35 @@ def answer_headers(stream: ResponseStream) -> dict[str, str]:
 async def _complete(
     request: Request, parse: Callable[[Mapping[str, Any]], ClientRequest], shape: type[ChatCompletion]
 ) -> Response:
-    edge, response, asked = await _create(request, parse)
-    view = shape(response.stream, include_usage=asked.include_usage)
+    edge, choices, asked = await _create(request, parse)
+    streams = [choice.stream for choice in choices]
+    view = shape(streams, include_usage=asked.include_usage)
     if not asked.stream:
-        return await _whole(edge, request, response, view.whole)
-    await _beginning(edge, request, response)
-    return EventStream(edge, response, data_only(view.frames), headers=answer_headers(response.stream))
+        return await _whole(edge, request, choices, view.whole)
+    await _beginning(edge, request, choices)
+    headers = answer_headers(streams)
+    return EventStream(edge, choices, data_only(view.frames), headers=headers, closing=view.closing)
 
 
 async def _create(
     request: Request, parse: Callable[[Mapping[str, Any]], ClientRequest]
-) -> tuple[Edge, OpenResponse, ClientRequest]:
+) -> tuple[Edge, list[OpenResponse], ClientRequest]:
+    """One response, or as many as choices are asked for."""
     edge: Edge = request.app.state.edge
     tenant = authenticate(edge.registry(), bearer(request.headers))
     body = await read_json(request, edge.settings.max_body_bytes)
     received_at_us = now_us()
     asked = parse(body)
-    response = await edge.responses.create(
+    choices = await create_choices(
+        edge.responses,
         tenant.tenant,
         asked,
         received_at_us=received_at_us,
         deadline_at_us=_deadline(request, received_at_us),
         traceparent=request.headers.get(TRACEPARENT),
     )
-    request.scope["headrace.request_id"] = response.stream.request.request_id
-    return edge, response, asked
+    request.scope["headrace.request_id"] = choices[0].stream.request.request_id
+    return edge, choices, asked
 
 
 async def _find(request: Request) -> tuple[Edge, OpenResponse]:
@@ -126,32 +137,48 @@ async def _find(request: Request) -> tuple[Edge, OpenResponse]:
 
 
 async def _whole(
-    edge: Edge, request: Request, response: OpenResponse, make: Callable[[], dict[str, Any]]
-) -> Response:  # fmt: skip
-    """The finished answer. Raises what the log says is its failure."""
-    await _until(edge, request, response, lambda stream: stream.finished)
-    stream = response.stream
-    failure = stream.failure
-    edge.delivered(response, "http", first_delta_at_us=None, events=1)
-    if failure is not None:
-        raise failure
-    return JSONResponse(make(), headers=answer_headers(stream))
+    edge: Edge, request: Request, choices: Sequence[OpenResponse], make: Callable[[], dict[str, Any]]
+) -> Response:
+    """The finished answer. Raises what the log says is the failure of the first that has failed."""
+    await _until(edge, request, choices, lambda stream: stream.finished)
+    await _raise_failure(edge, request, choices)
+    for choice in choices:
+        edge.delivered(choice, "http", first_delta_at_us=None, events=1)
+    return JSONResponse(make(), headers=answer_headers([choice.stream for choice in choices]))
 
 
-async def _beginning(edge: Edge, request: Request, response: OpenResponse) -> None:
-    """Wait for the log's first word. Raises its failure, if that is what it says."""
-    await _until(edge, request, response, lambda stream: stream.next_sequence_number > 1)
-    failure = response.stream.failure
-    if failure is not None and response.stream.log.text_chars == 0:
-        edge.delivered(response, "http", first_delta_at_us=None, events=1)
-        raise failure
+async def _beginning(edge: Edge, request: Request, choices: Sequence[OpenResponse]) -> None:
+    """Wait for the log's first word about each. Raises its failure, if that is what it says."""
+    await _until(edge, request, choices, lambda stream: stream.next_sequence_number > 1)
+    if any(choice.stream.failure is not None and choice.stream.log.text_chars == 0 for choice in choices):
+        await _raise_failure(edge, request, choices)
+
+
+async def _raise_failure(edge: Edge, request: Request, choices: Sequence[OpenResponse]) -> None:
+    """Raises if one has failed; there is no answer then, and the others are given up."""
+    failed = next((choice for choice in choices if choice.stream.failure is not None), None)
+    if failed is None:
+        return
+    request.scope["headrace.request_id"] = failed.stream.request.request_id
+    edge.delivered(failed, "http", first_delta_at_us=None, events=1)
+    await give_up(edge.responses, choices)
+    assert failed.stream.failure is not None
+    raise failed.stream.failure
 
 
 async def _until(
-    edge: Edge, request: Request, response: OpenResponse, condition: Callable[[ResponseStream], bool]
+    edge: Edge, request: Request, choices: Sequence[OpenResponse], condition: Callable[[ResponseStream], bool]
 ) -> None:
-    """Wait, as long as the client does. Raises ClientDisconnect, and Overloaded when the gateway is stopping."""
-    waiting = asyncio.create_task(response.until(condition))
+    """Wait until this holds for each, or one has failed, as long as the client does.
+
+    Raises ClientDisconnect, and Overloaded when the gateway is stopping.
+    """
+
+    def decided() -> bool:
+        streams = [choice.stream for choice in choices]
+        return all(map(condition, streams)) or any(stream.failure is not None for stream in streams)
+
+    waiting = asyncio.create_task(until(choices, decided))
     leaving = asyncio.create_task(_left(request))
     stopping = asyncio.create_task(edge.stopping.wait())
     tasks = {waiting, leaving, stopping}
@@ -166,7 +193,7 @@ async def _until(
     if leaving in done:
         raise ClientDisconnect
     raise Overloaded(
-        f"this gateway is restarting; the response goes on: GET /v1/responses/{response.stream.response_id}",
+        f"this gateway is restarting; the response goes on: GET /v1/responses/{choices[0].stream.response_id}",
         code="service_restart", retry_after_ms=1000,
     )  # fmt: skip
 

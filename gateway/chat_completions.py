@@ -1,57 +1,74 @@
-"""The same fold in the shape of OpenAI's Chat Completions: one object, or chunks."""
+"""The same fold in the shape of OpenAI's Chat Completions: one object, or chunks.
+
+`n` choices are `n` responses, each with an id, a log and an end of its own. Here they are one answer under the id of
+the first.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from gateway.logprobs import columns_of, content_of
 from gateway.response_object import cached_tokens, token_counts
 from gateway.response_stream import DELTA, PART_ADDED, TERMINAL_TYPES, ResponseStream, dump_json
-from schemas.events import GenerationFinished, TerminalEvent
+from schemas.events import GenerationFinished, TerminalEvent, TokenLogprobs
 from schemas.ids import created_ms_of, response_id_of
 
 DONE = "[DONE]"
 
 
 class ChatCompletion:
-    """A view of a response. `frames` gives what an SSE client sees for one client event of the stream.
+    """A view of a response for each choice. `frames` gives what an SSE client sees for one client event of one.
 
     include_usage: a last chunk without choices tells the token counts, and every other one has `usage: null`.
     """
 
     object, chunk_object, id_prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
 
-    def __init__(self, stream: ResponseStream, *, include_usage: bool = False) -> None:
-        self.stream = stream
+    def __init__(self, choices: Sequence[ResponseStream], *, include_usage: bool = False) -> None:
+        self.choices = choices
         self._include_usage = include_usage
 
-    def frames(self, number: int) -> list[str]:
-        """SSE data for the event with this sequence number: none, one or several chunks; `[DONE]` ends them."""
-        kind = self.stream.type_of(number)
+    def frames(self, index: int, number: int) -> list[str]:
+        """SSE data for the event of this choice with this sequence number: a chunk, or nothing."""
+        stream = self.choices[index]
+        kind = stream.type_of(number)
         if kind == PART_ADDED:
-            return self._opening()
+            return self._opening(index)
         if kind == DELTA:
-            return [self._chunk(self._piece(self.stream.delta(number)))]
-        terminal = self.stream.log.terminal
+            logprobs = self._logprobs(stream, stream.delta_logprobs(number), stream.chars_before(number))
+            return [self._chunk(index, self._piece(stream.delta(number)), logprobs=logprobs)]
+        terminal = stream.log.terminal
         if terminal is None or kind not in TERMINAL_TYPES:
             return []
-        failure = self.stream.failure
+        failure = stream.failure
         if failure is not None:
-            return [dump_json(failure.body(self.stream.request.request_id)), DONE]
-        last = self._chunk(self._piece(None), finish_reason_of(terminal))
-        if not self._include_usage:
-            return [last, DONE]
-        return [last, dump_json({**self._base(self.chunk_object), "choices": [], "usage": usage_of(terminal)}), DONE]
+            return [dump_json(failure.body(stream.request.request_id))]
+        return [self._chunk(index, self._piece(None), finish_reason=finish_reason_of(terminal))]
+
+    def closing(self) -> list[str]:
+        """SSE data behind the last chunk of all: the usage, if there is an answer that it is of, and `[DONE]`."""
+        if not self._include_usage or any(stream.failure for stream in self.choices):
+            return [DONE]
+        return [dump_json({**self._base(self.chunk_object), "choices": [], "usage": self._usage()}), DONE]
 
     def whole(self) -> dict[str, Any]:
-        """The finished answer. Call it when the stream has finished without a failure."""
-        terminal = self.stream.log.terminal
-        assert terminal is not None
-        choice = {**self._answer(self.stream.log.text), "index": 0, "logprobs": None}
-        choice["finish_reason"] = finish_reason_of(terminal)
-        return {**self._base(self.object), "choices": [choice], "usage": usage_of(terminal)}
+        """The finished answer. Call it when all choices have finished, none with a failure."""
+        choices = [self._choice(index, stream) for index, stream in enumerate(self.choices)]
+        return {**self._base(self.object), "choices": choices, "usage": self._usage()}
 
-    def _opening(self) -> list[str]:
-        return [self._chunk({"delta": {"role": "assistant", "content": ""}})]
+    def _choice(self, index: int, stream: ResponseStream) -> dict[str, Any]:
+        assert stream.log.terminal is not None
+        return {
+            **self._answer(stream.log.text),
+            "index": index,
+            "logprobs": self._logprobs(stream, stream.logprobs, 0),
+            "finish_reason": finish_reason_of(stream.log.terminal),
+        }
+
+    def _opening(self, index: int) -> list[str]:
+        return [self._chunk(index, {"delta": {"role": "assistant", "content": ""}})]
 
     def _piece(self, text: str | None) -> dict[str, Any]:
         return {"delta": {} if text is None else {"content": text}}
@@ -59,13 +76,28 @@ class ChatCompletion:
     def _answer(self, text: str) -> dict[str, Any]:
         return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
-    def _chunk(self, piece: dict[str, Any], finish_reason: str | None = None) -> str:
-        choice = {"index": 0, **piece, "logprobs": None, "finish_reason": finish_reason}
+    def _logprobs(
+        self, stream: ResponseStream, tokens: Sequence[TokenLogprobs], offset_chars: int
+    ) -> dict[str, Any] | None:
+        """None where they were not asked for. offset_chars: of the first token in the text."""
+        if stream.request.top_logprobs is None:
+            return None
+        return {"content": content_of(tokens), "refusal": None}
+
+    def _chunk(
+        self,
+        index: int,
+        piece: dict[str, Any],
+        *,
+        logprobs: dict[str, Any] | None = None,
+        finish_reason: str | None = None,
+    ) -> str:
+        choice = {"index": index, **piece, "logprobs": logprobs, "finish_reason": finish_reason}
         chunk = {**self._base(self.chunk_object), "choices": [choice]}
         return dump_json({**chunk, "usage": None} if self._include_usage else chunk)
 
     def _base(self, kind: str) -> dict[str, Any]:
-        request = self.stream.request
+        request = self.choices[0].request
         return {
             "id": response_id_of(request.request_id, self.id_prefix),
             "object": kind,
@@ -75,13 +107,16 @@ class ChatCompletion:
             "system_fingerprint": None,
         }
 
+    def _usage(self) -> dict[str, Any]:
+        return usage_of([stream.log.terminal for stream in self.choices if stream.log.terminal is not None])
+
 
 class TextCompletion(ChatCompletion):
     """The legacy Completions shape."""
 
     object, chunk_object, id_prefix = "text_completion", "text_completion", "cmpl-"
 
-    def _opening(self) -> list[str]:
+    def _opening(self, index: int) -> list[str]:
         return []
 
     def _piece(self, text: str | None) -> dict[str, Any]:
@@ -90,6 +125,11 @@ class TextCompletion(ChatCompletion):
     def _answer(self, text: str) -> dict[str, Any]:
         return {"text": text}
 
+    def _logprobs(
+        self, stream: ResponseStream, tokens: Sequence[TokenLogprobs], offset_chars: int
+    ) -> dict[str, Any] | None:
+        return None if stream.request.top_logprobs is None else columns_of(tokens, offset_chars)
+
 
 def finish_reason_of(terminal: TerminalEvent) -> str:
     """stop or length as OpenAI has them, and cancelled, which only the client itself can cause."""
@@ -97,11 +137,13 @@ def finish_reason_of(terminal: TerminalEvent) -> str:
     return terminal.finish_reason
 
 
-def usage_of(terminal: TerminalEvent) -> dict[str, Any]:
-    prompt, output = token_counts(terminal)
+def usage_of(terminals: Sequence[TerminalEvent]) -> dict[str, Any]:
+    """Of all choices together, as the quota has it: each has read the prompt."""
+    counts = [token_counts(terminal) for terminal in terminals]
+    prompt, output = sum(prompt for prompt, _ in counts), sum(output for _, output in counts)
     return {
         "prompt_tokens": prompt,
-        "prompt_tokens_details": {"cached_tokens": cached_tokens(terminal)},
+        "prompt_tokens_details": {"cached_tokens": sum(map(cached_tokens, terminals))},
         "completion_tokens": output,
         "total_tokens": prompt + output,
     }

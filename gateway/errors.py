@@ -103,12 +103,13 @@ class HttpError(GatewayError):
 class ResponseFailed(GatewayError):
     """What the log says: the request was rejected, or its generation failed."""
 
-    def __init__(self, event: RequestRejected | GenerationFailed) -> None:
+    def __init__(self, event: RequestRejected | GenerationFailed, param: str | None = None) -> None:
+        """param: what the client calls the field at fault."""
         rejected = isinstance(event, RequestRejected)
         super().__init__(
             event.message,
             code=event.code,
-            param=event.param if isinstance(event, RequestRejected) else None,
+            param=param,
             retry_after_ms=event.retry_after_ms if isinstance(event, RequestRejected) else None,
         )
         self.status = event.status if 400 <= event.status <= 599 else (400 if rejected else 500)

@@ -47,7 +47,7 @@ class Fields:
             return None
         if not isinstance(value, str):
             self.wrong(name, value, "a string")
-        return self._writable(name, value)
+        return self.writable(name, value)
 
     def required_text(self, name: str) -> str:
         value = self.text(name)
@@ -90,6 +90,22 @@ class Fields:
             self.wrong(name, value, "a finite number")
         return converted
 
+    def inner(self, name: str) -> Fields | None:
+        """An object in this one."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self.wrong(name, value, "an object")
+        return Fields(value, f"{self.param(name)}.")
+
+    def only(self, *names: str) -> None:
+        """Raises InvalidRequest (unknown_parameter) for the first field beside these."""
+        for name in self._values:
+            if name not in names:
+                shown = self.param(show(name)[1:-1])
+                raise InvalidRequest(f"unknown parameter {shown!r}", code="unknown_parameter", param=shown)
+
     def texts(self, name: str, most: int) -> tuple[str, ...]:
         """A string or a list of at most `most` strings."""
         value = self._values.get(name)
@@ -98,7 +114,7 @@ class Fields:
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list) or len(items) > most or not all(isinstance(item, str) for item in items):
             self.wrong(name, value, f"a string or a list of at most {most} strings")
-        return tuple(self._writable(name, item) for item in items)
+        return tuple(self.writable(name, item) for item in items)
 
     def labels(self, name: str) -> dict[str, str]:
         """OpenAI's metadata: at most 16 strings by strings, of at most 64 and 512 characters."""
@@ -109,7 +125,7 @@ class Fields:
             self.wrong(name, value, "an object of strings")
         if len(value) > 16 or any(len(key) > 64 or len(item) > 512 for key, item in value.items()):
             self.wrong(name, value, "at most 16 pairs, keys of at most 64 and values of at most 512 characters")
-        return {self._writable(name, key): self._writable(name, item) for key, item in value.items()}
+        return {self.writable(name, key): self.writable(name, item) for key, item in value.items()}
 
     def param(self, name: str) -> str:
         return f"{self._path}{name}"
@@ -120,7 +136,8 @@ class Fields:
             f"{self.param(name)} must be {expected}, got {show(value)}", code="invalid_type", param=self.param(name)
         )
 
-    def _writable(self, name: str, value: str) -> str:
+    def writable(self, name: str, value: str) -> str:
+        """The text itself. Raises InvalidRequest for one that no encoder takes."""
         try:
             value.encode()
         except UnicodeEncodeError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -27,19 +27,28 @@ class OpenResponse:
     traceparent: bytes | None = None
     watchers: dict[Wake, None] = field(default_factory=dict)
 
-    @contextmanager
-    def watched(self) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the stream has grown; clear it before you look."""
-        changed = asyncio.Event()
-        self.watchers[changed.set] = None
-        try:
-            yield changed
-        finally:
-            del self.watchers[changed.set]
-
     async def until(self, condition: Callable[[ResponseStream], bool]) -> None:
         """Wait until this holds for the stream."""
-        with self.watched() as changed:
-            while not condition(self.stream):
-                await changed.wait()
-                changed.clear()
+        await until([self], lambda: condition(self.stream))
+
+
+@contextmanager
+def watched(responses: Iterable[OpenResponse]) -> Iterator[asyncio.Event]:
+    """An event that is set whenever one of the streams has grown; clear it before you look."""
+    changed = asyncio.Event()
+    watching = list(responses)
+    for response in watching:
+        response.watchers[changed.set] = None
+    try:
+        yield changed
+    finally:
+        for response in watching:
+            del response.watchers[changed.set]
+
+
+async def until(responses: Iterable[OpenResponse], condition: Callable[[], bool]) -> None:
+    """Wait until this holds, which may change whenever one of the streams grows."""
+    with watched(responses) as changed:
+        while not condition():
+            await changed.wait()
+            changed.clear()

@@ -13,8 +13,12 @@ from typing import Any
 from gateway.errors import InvalidRequest, UnsupportedParameter
 from gateway.fields import show
 
-_TEXT_FORMAT: Any = {"type": "text"}
-_SAMPLING = frozenset({"model", "temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options", "user"})
+_COMMON = frozenset(
+    {
+        "model", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
+        "frequency_penalty", "logit_bias", "seed", "stop", "stream", "stream_options", "user",
+    }
+)  # fmt: skip
 _HARMLESS = frozenset(
     {
         "store", "service_tier", "parallel_tool_calls", "safety_identifier", "prompt_cache_key", "access_programs",
@@ -24,7 +28,6 @@ _HARMLESS = frozenset(
 _NO_TOOLS: Mapping[str, tuple[Any, ...]] = {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
-    "top_logprobs": (0,),
     "moderation": (),
     "verbosity": ("medium",),
 }
@@ -51,36 +54,24 @@ class ParameterTable:
 
 
 RESPONSES = ParameterTable(
-    served=_SAMPLING | {"input", "instructions", "max_output_tokens", "background"},
+    served=_COMMON | {"input", "instructions", "max_output_tokens", "background", "include", "top_logprobs", "text"},
     neutral={
         **_NO_TOOLS,
         "previous_response_id": (),
         "conversation": (),
         "prompt": (),
         "image": (),
-        "include": ([],),
         "context_management": ([],),
         "background_options": ({},),
         "truncation": ("disabled",),
         "reasoning": ({}, {"effort": None}, {"effort": None, "summary": None}, {"effort": "none"}),
-        "text": (
-            {},
-            {"format": _TEXT_FORMAT},
-            {"verbosity": "medium"},
-            {"format": _TEXT_FORMAT, "verbosity": "medium"},
-        ),
     },
 )
 CHAT_COMPLETIONS = ParameterTable(
-    served=_SAMPLING | {"messages", "max_tokens", "max_completion_tokens"},
+    served=_COMMON
+    | {"messages", "max_tokens", "max_completion_tokens", "n", "logprobs", "top_logprobs", "response_format"},
     neutral={
         **_NO_TOOLS,
-        "n": (1,),
-        "logprobs": (False,),
-        "logit_bias": ({},),
-        "frequency_penalty": (0,),
-        "presence_penalty": (0,),
-        "response_format": (_TEXT_FORMAT,),
         "functions": ([],),
         "function_call": ("none", "auto"),
         "modalities": (["text"],),
@@ -91,18 +82,20 @@ CHAT_COMPLETIONS = ParameterTable(
     },
 )
 COMPLETIONS = ParameterTable(
-    served=_SAMPLING | {"prompt", "max_tokens"},
-    neutral={
-        "n": (1,),
-        "best_of": (1,),
-        "echo": (False,),
-        "suffix": ("",),
-        "logprobs": (),
-        "logit_bias": ({},),
-        "frequency_penalty": (0,),
-        "presence_penalty": (0,),
-    },
+    served=_COMMON | {"prompt", "max_tokens", "n", "logprobs", "response_format"},
+    neutral={"best_of": (1,), "echo": (False,), "suffix": ("",)},
 )
+# Fields of the log go by these names at an endpoint: what the stages say about one is about the other.
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "responses": {"json_schema": "text.format"},
+    "chat.completions": {"json_schema": "response_format"},
+    "completions": {"json_schema": "response_format", "top_logprobs": "logprobs"},
+}
+
+
+def name_at(endpoint: str, param: str | None) -> str | None:
+    """What a client of this endpoint calls a field of RequestSubmitted."""
+    return param if param is None else _NAMES.get(endpoint, {}).get(param, param)
 
 
 def _same(value: Any, neutral: Any) -> bool:

@@ -7,15 +7,18 @@ its business; here a body only has to become an event that means what the client
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.errors import InvalidRequest, UnsupportedParameter
 from gateway.fields import Fields, show
+from gateway.json_output import response_format_schema, text_format_schema
+from gateway.logprobs import asked_of_chat, asked_of_completion, asked_of_response
 from gateway.parameters import CHAT_COMPLETIONS, COMPLETIONS, RESPONSES
-from schemas.events import Message, RequestSubmitted
+from schemas.events import LogitBias, Message, RequestSubmitted
 
 MAX_STOP_STRINGS = 4
+MAX_CHOICES = 8
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _UNSERVED_ROLES = frozenset({"tool", "function"})
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
@@ -25,6 +28,7 @@ _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
 class ClientRequest:
     """What a client asked for, before it has an id.
 
+    n: how many answers are wanted; each is a request of its own, with the seed behind the one before it.
     stream, include_usage, background: how this one HTTP call wants its answer; they are not part of the event.
     """
 
@@ -39,9 +43,24 @@ class ClientRequest:
     stop: tuple[str, ...]
     end_user: str | None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: tuple[LogitBias, ...] = ()
+    top_logprobs: int | None = None
+    json_schema: str | None = None
+    n: int = 1
     stream: bool = False
     include_usage: bool = False
     background: bool = False
+
+    def choice(self, index: int) -> ClientRequest:
+        """The request for one of the `n` answers: the same but for a seed of its own, where there is one."""
+        seed = self.seed
+        if seed is not None:
+            seed = (seed + index + (1 << 63)) % (1 << 64) - (1 << 63)  # behind the highest comes the lowest
+        return replace(self, seed=seed, n=1)
 
     def submitted(
         self, *, request_id: str, tenant: str, at_us: int, received_at_us: int, deadline_at_us: int | None = None
@@ -65,6 +84,13 @@ class ClientRequest:
             deadline_at_us=deadline_at_us,
             end_user=self.end_user,
             metadata=self.metadata,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=self.logit_bias,
+            top_logprobs=self.top_logprobs,
+            json_schema=self.json_schema,
         )
 
 
@@ -85,7 +111,10 @@ def parse_response_create(body: Mapping[str, Any]) -> ClientRequest:
     instructions = fields.text("instructions")
     if instructions:
         messages.insert(0, Message(role="system", content=instructions))
-    return _request(fields, "responses", messages, fields.integer("max_output_tokens", 32))
+    return _request(
+        fields, "responses", messages, fields.integer("max_output_tokens", 32),
+        top_logprobs=asked_of_response(fields), json_schema=text_format_schema(fields),
+    )  # fmt: skip
 
 
 def parse_chat_completion(body: Mapping[str, Any]) -> ClientRequest:
@@ -97,7 +126,10 @@ def parse_chat_completion(body: Mapping[str, Any]) -> ClientRequest:
         fields.wrong("messages", given, "a list of messages")
     messages = [_message(item, f"messages[{index}]") for index, item in enumerate(given)]
     newer, older = fields.integer("max_completion_tokens", 32), fields.integer("max_tokens", 32)
-    return _request(fields, "chat.completions", messages, older if newer is None else newer)
+    return _request(
+        fields, "chat.completions", messages, older if newer is None else newer,
+        top_logprobs=asked_of_chat(fields), json_schema=response_format_schema(fields), n=_choices(fields),
+    )  # fmt: skip
 
 
 def parse_completion(body: Mapping[str, Any]) -> ClientRequest:
@@ -110,12 +142,22 @@ def parse_completion(body: Mapping[str, Any]) -> ClientRequest:
     if not isinstance(prompt, str) and not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str)):
         fields.wrong("prompt", prompt, "a string or a list of one string")
     (text,) = fields.texts("prompt", 1)
-    return _request(fields, "completions", [Message(role="user", content=text)], fields.integer("max_tokens", 32))
+    return _request(
+        fields, "completions", [Message(role="user", content=text)], fields.integer("max_tokens", 32),
+        top_logprobs=asked_of_completion(fields), json_schema=response_format_schema(fields), n=_choices(fields),
+    )  # fmt: skip
 
 
 def _request(
-    fields: Fields, endpoint: str, messages: list[Message], max_output_tokens: int | None
-) -> ClientRequest:  # fmt: skip
+    fields: Fields,
+    endpoint: str,
+    messages: list[Message],
+    max_output_tokens: int | None,
+    *,
+    top_logprobs: int | None,
+    json_schema: str | None,
+    n: int = 1,
+) -> ClientRequest:
     end_user = fields.text("safety_identifier") or fields.text("user")
     return ClientRequest(
         endpoint=endpoint,
@@ -124,24 +166,56 @@ def _request(
         max_output_tokens=max_output_tokens,
         temperature=fields.number("temperature"),
         top_p=fields.number("top_p"),
-        top_k=fields.integer("top_k", 32),
+        top_k=_top_k(fields),
         seed=fields.integer("seed", 64),
         stop=fields.texts("stop", MAX_STOP_STRINGS),
         end_user=end_user,
         metadata=fields.labels("metadata"),
+        min_p=fields.number("min_p"),
+        repetition_penalty=fields.number("repetition_penalty"),
+        presence_penalty=fields.number("presence_penalty"),
+        frequency_penalty=fields.number("frequency_penalty"),
+        logit_bias=_logit_bias(fields),
+        top_logprobs=top_logprobs,
+        json_schema=json_schema,
+        n=n,
         stream=fields.flag("stream"),
         include_usage=_include_usage(fields),
         background=fields.flag("background"),
     )
 
 
+def _choices(fields: Fields) -> int:
+    n = fields.integer("n", 32)
+    if n is None:
+        return 1
+    if not 1 <= n <= MAX_CHOICES:
+        raise InvalidRequest(f"n is {n}; it must be from 1 to {MAX_CHOICES}", param="n")
+    return n
+
+
+def _top_k(fields: Fields) -> int | None:
+    top_k = fields.integer("top_k", 32)
+    return 0 if top_k == -1 else top_k  # vLLM's word for all
+
+
+def _logit_bias(fields: Fields) -> tuple[LogitBias, ...]:
+    """An object of numbers by token id; ranges are for the validate stage, which has the vocabulary."""
+    given = fields.inner("logit_bias")
+    if given is None:
+        return ()
+    biases = []
+    for name in fields.raw("logit_bias"):
+        bias = given.number(name)
+        if not (name.isascii() and name.isdigit() and len(name) <= 10 and int(name) < 1 << 31) or bias is None:
+            fields.wrong("logit_bias", {name: given.raw(name)}, 'numbers by token ids, such as {"50256": -100}')
+        biases.append(LogitBias(token_id=int(name), bias=bias))
+    return tuple(biases)
+
+
 def _include_usage(fields: Fields) -> bool:
-    options = fields.raw("stream_options")
-    if options is None:
-        return False
-    if not isinstance(options, dict):
-        fields.wrong("stream_options", options, "an object")
-    return Fields(options, "stream_options.").flag("include_usage")
+    options = fields.inner("stream_options")
+    return options is not None and options.flag("include_usage")
 
 
 def _message(item: Any, path: str) -> Message:

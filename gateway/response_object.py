@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.json_output import text_format_of
 from schemas.events import GenerationFinished, RequestRejected, RequestSubmitted, TerminalEvent
 from schemas.ids import created_ms_of, response_id_of
 
@@ -43,9 +44,10 @@ def response_object(
         "service_tier": "default",
         "store": True,
         "temperature": 1.0 if request.temperature is None else request.temperature,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": text_format_of(request.json_schema)},
         "tool_choice": "auto",
         "tools": [],
+        "top_logprobs": request.top_logprobs or 0,
         "top_p": 1.0 if request.top_p is None else request.top_p,
         "truncation": "disabled",
         "usage": _usage(terminal),
@@ -58,9 +60,9 @@ def message_id_of(request_id: str) -> str:
     return response_id_of(request_id, "msg_")
 
 
-def output_text(text: str) -> dict[str, Any]:
-    """A content part."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def output_text(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    """A content part. logprobs: one object for each token, if they were asked for."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 def message_item(request_id: str, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,9 @@ gives the same event the same `sequence_number`, during and after generation, be
     .  response.output_text.done, response.content_part.done, response.output_item.done     if a worker had begun
     n  response.completed | response.incomplete | response.failed | response.cancelled
 
+Log probabilities go with the delta whose text their tokens complete; what completes none (the end of the sequence, a
+stop string) is told nowhere, as its text is not.
+
 Only the text is kept, never the events: any of them is made again from the state when it is asked for. A connection
 is therefore a cursor, and however far it falls behind it holds no memory of its own.
 """
@@ -21,13 +24,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.errors import GatewayError, ResponseFailed, TimedOut
+from gateway.logprobs import LOGPROB_BYTES, content_of
+from gateway.parameters import name_at
 from gateway.response_object import message_id_of, message_item, output_text, response_object, status_of
 from schemas.events import (
     GenerationFinished,
     GenerationStarted,
     RequestAdmitted,
+    RequestRejected,
     RequestSubmitted,
     TokenLogEvent,
+    TokenLogprobs,
     TokensGenerated,
 )
 from schemas.ids import response_id_of
@@ -59,9 +66,10 @@ class ResponseStream:
         self._head: list[str] = [CREATED]
         self._deltas: list[str] = []
         self._chars: list[int] = []  # text length up to the end of each delta
+        self._told: list[int] = []  # log probabilities up to the end of each delta
         self._tail: tuple[str, ...] = ()
         place = {"response_id": self.response_id, **self._item_place()}
-        self._delta_prefix = dump_json({"type": DELTA, **place, "logprobs": []})[:-1] + ',"sequence_number":'
+        self._delta_prefix = dump_json({"type": DELTA, **place})[:-1] + ',"logprobs":'
 
     def apply(self, event: TokenLogEvent) -> bool:
         """Take the log's next event. True if client events were added."""
@@ -74,6 +82,7 @@ class ResponseStream:
                 return began
             self._deltas.append(counted.text)
             self._chars.append(self.log.text_chars)
+            self._told.append(len(self.log.logprobs))
             return True
         if isinstance(counted, RequestAdmitted):
             self._head.append(QUEUED)
@@ -108,7 +117,8 @@ class ResponseStream:
             return None
         if isinstance(terminal, GenerationFinished):
             return TimedOut(f"the deadline passed after {terminal.output_tokens} output tokens; allow more time")
-        return ResponseFailed(terminal)
+        at_fault = terminal.param if isinstance(terminal, RequestRejected) else None
+        return ResponseFailed(terminal, name_at(self.request.endpoint, at_fault))
 
     def type_of(self, number: int) -> str:
         """Type of the event with this sequence number. Raises IndexError for one that is not there yet."""
@@ -121,10 +131,27 @@ class ResponseStream:
         """Text of the delta with this sequence number."""
         return self._deltas[number - len(self._head)]
 
+    def delta_logprobs(self, number: int) -> list[TokenLogprobs]:
+        """Of the delta with this sequence number; empty if they were not asked for."""
+        index = number - len(self._head)
+        return self._spoken(self._told[index - 1] if index else 0, self._told[index])
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs]:
+        """Of all deltas so far."""
+        return self._spoken(0, self._told[-1]) if self._told else []
+
     def chars_before(self, number: int) -> int:
         """Characters of text in the events before this sequence number."""
         deltas = min(number - len(self._head), len(self._deltas))
         return self._chars[deltas - 1] if deltas > 0 else 0
+
+    def bytes_before(self, number: int) -> int:
+        """About the size of text and log probabilities in the events before this sequence number."""
+        deltas = min(number - len(self._head), len(self._deltas))
+        if deltas <= 0:
+            return 0
+        return self._chars[deltas - 1] + self._told[deltas - 1] * (1 + (self.request.top_logprobs or 0)) * LOGPROB_BYTES
 
     def event(self, number: int) -> ClientEvent:
         """The event with this sequence number, always the same one."""
@@ -134,7 +161,10 @@ class ResponseStream:
     def frame(self, number: int) -> str:
         """`event` as JSON. Deltas, which are nearly all of them, are put together by hand."""
         if self.type_of(number) == DELTA:
-            return f'{self._delta_prefix}{number},"delta":{dump_json(self.delta(number))}}}'
+            logprobs = dump_json(content_of(self.delta_logprobs(number))) if self._told[-1] else "[]"
+            return (
+                f'{self._delta_prefix}{logprobs},"sequence_number":{number},"delta":{dump_json(self.delta(number))}}}'
+            )
         return dump_json(self.event(number))
 
     def events_after(self, number: int) -> Iterator[ClientEvent]:
@@ -179,13 +209,14 @@ class ResponseStream:
             case "response.output_item.added":
                 return {"output_index": 0, "item": message_item(self.request.request_id, "in_progress", [])}
             case "response.content_part.added":
-                return {**self._item_place(), "part": output_text("")}
+                return {**self._item_place(), "part": output_text("", [])}
             case "response.output_text.delta":
-                return {**self._item_place(), "logprobs": [], "delta": self.delta(number)}
+                logprobs = content_of(self.delta_logprobs(number))
+                return {**self._item_place(), "logprobs": logprobs, "delta": self.delta(number)}
             case "response.output_text.done":
-                return {**self._item_place(), "logprobs": [], "text": self.log.text}
+                return {**self._item_place(), "logprobs": content_of(self.logprobs), "text": self.log.text}
             case "response.content_part.done":
-                return {**self._item_place(), "part": output_text(self.log.text)}
+                return {**self._item_place(), "part": self._output_text()}
             case _:
                 return {"output_index": 0, "item": self._item(self._item_status())}
 
@@ -196,4 +227,11 @@ class ResponseStream:
         return "completed" if self.status == "completed" else "incomplete"
 
     def _item(self, status: str) -> dict[str, Any]:
-        return message_item(self.request.request_id, status, [output_text(self.log.text)])
+        return message_item(self.request.request_id, status, [self._output_text()])
+
+    def _output_text(self) -> dict[str, Any]:
+        return output_text(self.log.text, content_of(self.logprobs))
+
+    def _spoken(self, start: int, end: int) -> list[TokenLogprobs]:
+        """Of these tokens, those that are text."""
+        return [token for token in self.log.logprobs[start:end] if token.utf8]

@@ -178,7 +178,7 @@ class Session:
             if start < end:
                 events += end - start
                 size += (end - start) * FRAME_BYTES
-                size += cursor.stream.chars_before(end) - cursor.stream.chars_before(start)
+                size += cursor.stream.bytes_before(end) - cursor.stream.bytes_before(start)
         return events, size
 
     def resume_cursor(self) -> str:

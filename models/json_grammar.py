@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 MAX_JSON_SCHEMA_BYTES: Final = 64 * 1024
 """Longest schema in UTF-8."""
 
-ANY_JSON_OBJECT: Final = '{"type":"object"}'
-"""The schema of `json_object`: some JSON object."""
-
 _OPTIONS: Final[JsonCompileOptions] = {
     "lenient": False,
     "coerce_one_of": False,

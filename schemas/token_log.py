@@ -17,6 +17,7 @@ from .events import (
     RequestRejected,
     TerminalEvent,
     TokenLogEvent,
+    TokenLogprobs,
     TokensGenerated,
 )
 
@@ -27,12 +28,14 @@ class TokenLog:
 
     attempt: highest attempt seen; 0 before the first worker.
     token_ids, text: output so far, each token once.
+    logprobs: of the tokens from the first one on, as far as every event told them.
     terminal: the event that ended the request, or None.
     """
 
     attempt: int = 0
     admitted: RequestAdmitted | None = None
     token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
     text_parts: list[str] = field(default_factory=list)
     text_chars: int = 0
     first_token_at_us: int | None = None
@@ -83,6 +86,9 @@ class TokenLog:
         token_ids, text = event.token_ids[seen:], event.text[seen_chars:]
         if not token_ids and not text:
             return None
+        logprobs = event.logprobs[seen:]
+        if len(logprobs) == len(token_ids) and len(self.logprobs) == len(self.token_ids):
+            self.logprobs.extend(logprobs)
         if token_ids and self.first_token_at_us is None:
             self.first_token_at_us = event.at_us
         self.token_ids.extend(token_ids)
@@ -92,5 +98,5 @@ class TokenLog:
             return event
         return replace(
             event, index=event.index + seen, token_ids=token_ids, text_offset_chars=self.text_chars - len(text),
-            text=text,
+            text=text, logprobs=logprobs,
         )  # fmt: skip

@@ -13,6 +13,8 @@ from schemas.events import (
     RequestAdmitted,
     RequestRejected,
     RequestSubmitted,
+    TokenLogprob,
+    TokenLogprobs,
     TokensGenerated,
 )
 from schemas.ids import new_request_id
@@ -55,6 +57,12 @@ def token(request: RequestSubmitted, index: int, text: str, offset: int, attempt
         request_id=request.request_id, tenant=request.tenant, attempt=attempt, at_us=AT_US, index=index,
         token_ids=(index,), text_offset_chars=offset, text=text,
     )  # fmt: skip
+
+
+def likely(text: str, logprob: float = -0.5, **others: float) -> TokenLogprobs:
+    """A token with this text; others: the text of likelier ones, with theirs."""
+    top = tuple(TokenLogprob(token_id=id_, utf8=t.encode(), logprob=lp) for id_, (t, lp) in enumerate(others.items()))
+    return TokenLogprobs(logprob=logprob, utf8=text.encode(), top=top)
 
 
 def finished(

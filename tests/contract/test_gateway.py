@@ -31,48 +31,19 @@ from infra.runtime.ports import free_port
 from schemas.events import RequestSubmitted, ResponseDelivered
 from schemas.ids import new_request_id, request_id_of, response_id_of
 from schemas.topics import lifecycle_topic, requests_topic
-from tests.brokers import Broker, started_broker
+from tests.brokers import started_broker
 from tests.contract.gateway_world import (
     RunningGateway,
     Step,
     World,
     echo,
-    register_model,
     register_tenant,
     running_gateway,
-    world,
 )
 from tests.gateway_events import admitted, failed, finished, rejected, started, submitted, tokens
 from tests.timing import eventually, within
 
 MESSAGES: Any = [{"role": "user", "content": "one two three"}]
-
-
-@pytest.fixture(scope="module")
-def here(broker: Broker) -> Iterator[World]:
-    profile = broker.profile
-    register_model(profile)
-    with world(profile) as made:
-        yield made
-
-
-@pytest.fixture
-def client(here: World) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{here.gateway.http}/v1", api_key=here.key, max_retries=0) as made:
-        yield made
-
-
-@pytest.fixture
-async def async_client(here: World) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{here.gateway.http}/v1", api_key=here.key, max_retries=0) as made:
-        yield made
-
-
-@pytest.fixture
-def http(here: World) -> Iterator[httpx.Client]:
-    headers = {"authorization": f"Bearer {here.key}"}
-    with httpx.Client(base_url=here.gateway.http, headers=headers, timeout=within(30)) as made:
-        yield made
 
 
 @asynccontextmanager

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.events import GenerationFinished, GenerationStarted, RequestAdmitted, TokenLogEvent, TokensGenerated
+from schemas.events import (
+    GenerationFinished,
+    GenerationStarted,
+    RequestAdmitted,
+    TokenLogEvent,
+    TokenLogprobs,
+    TokensGenerated,
+)
 from schemas.token_log import TokenLog
 
 TEXTS = ["a", "bc", "", "d", "é", "fgh", "", "i", "😀", "jk"]
@@ -26,10 +33,12 @@ def started(attempt: int, resumed: int) -> GenerationStarted:
     )  # fmt: skip
 
 
-def tokens(attempt: int, first: int, end: int) -> TokensGenerated:
+def tokens(attempt: int, first: int, end: int, *, told: bool = True) -> TokensGenerated:
     return TokensGenerated(
         request_id="r", tenant="t", attempt=attempt, at_us=10 + first, index=first, token_ids=tuple(range(first, end)),
         text_offset_chars=OFFSETS[first], text="".join(TEXTS[first:end]),
+        logprobs=tuple(TokenLogprobs(logprob=-float(n), utf8=TEXTS[n].encode(), top=()) for n in range(first, end))
+        if told else (),
     )  # fmt: skip
 
 
@@ -77,12 +86,23 @@ def test_each_token_counts_once_and_in_order(log: list[TokenLogEvent]) -> None:
     ids = [token for event in produced for token in event.token_ids]
     assert ids == list(range(len(ids)))
     assert "".join(event.text for event in produced) == "".join(TEXTS[: len(ids)]) == fold.text
+    assert [entry.logprob for event in produced for entry in event.logprobs] == [-float(token) for token in ids]
+    assert [entry.utf8.decode() for entry in fold.logprobs] == TEXTS[: len(ids)]
     assert [event.index for event in produced] == [
         sum(len(before.token_ids) for before in produced[:n]) for n in range(len(produced))
     ]
     ends = [event for event in counted if isinstance(event, GenerationFinished)]
     assert len(ends) <= 1
     assert not ends or counted[-1] is ends[0]
+
+
+def test_log_probabilities_stop_where_a_writer_told_none() -> None:
+    """Those behind the gap could not be told from those in it."""
+    fold = TokenLog()
+    for event in (tokens(1, 0, 2), tokens(1, 2, 3, told=False), tokens(1, 3, 5)):
+        fold.apply(event)
+    assert [entry.logprob for entry in fold.logprobs] == [0.0, -1.0]
+    assert fold.token_ids == [0, 1, 2, 3, 4]
 
 
 @given(logs(), st.data())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gateway.errors import GatewayError, InvalidRequest, UnsupportedParameter
-from gateway.requests import ClientRequest, parse_chat_completion, parse_completion, parse_response_create
+from gateway.requests import MAX_CHOICES, ClientRequest, parse_chat_completion, parse_completion, parse_response_create
 from schemas.codec import decode, encode
-from schemas.events import Message, RequestSubmitted
+from schemas.events import LogitBias, Message, RequestSubmitted
 
 Parse = Callable[[Mapping[str, Any]], ClientRequest]
 RESPONSE = {"model": "chat", "input": "hi"}
@@ -35,6 +36,9 @@ def test_all_that_is_served_reaches_the_event() -> None:
         {
             "model": "chat@v3", "instructions": "Be brief.", "max_output_tokens": 9, "temperature": 0, "top_p": 0.5,
             "top_k": 4, "seed": 2**62, "stop": ["a", "b"], "user": "u", "metadata": {"k": "v"}, "stream": True,
+            "min_p": 0.1, "repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 0.5,
+            "logit_bias": {"7": -100, "256": 0.5}, "include": ["message.output_text.logprobs"], "top_logprobs": 3,
+            "text": {"format": {"type": "json_object"}, "verbosity": "medium"},
             "input": [
                 {"role": "developer", "content": "D"},
                 {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]},
@@ -50,7 +54,9 @@ def test_all_that_is_served_reaches_the_event() -> None:
             Message(role="assistant", content="A"), Message(role="user", content="xy"),
         ),
         max_output_tokens=9, temperature=0.0, top_p=0.5, top_k=4, seed=2**62, stop=("a", "b"), deadline_at_us=3,
-        end_user="u", metadata={"k": "v"},
+        end_user="u", metadata={"k": "v"}, min_p=0.1, repetition_penalty=1.5, presence_penalty=-1.0,
+        frequency_penalty=0.5, logit_bias=(LogitBias(token_id=7, bias=-100.0), LogitBias(token_id=256, bias=0.5)),
+        top_logprobs=3, json_schema='{"type":"object"}',
     )  # fmt: skip
     assert request.stream
 
@@ -98,6 +104,18 @@ def test_a_completion_takes_a_list_of_one_prompt() -> None:
         ({"metadata": {"k": 1}}, "metadata", '{"k": 1}'),
         ({"metadata": {"k" * 65: "v"}}, "metadata", "64"),
         ({"metadata": {str(n): "v" for n in range(17)}}, "metadata", "16"),
+        ({"min_p": "low"}, "min_p", '"low"'),
+        ({"presence_penalty": []}, "presence_penalty", "[]"),
+        ({"logit_bias": []}, "logit_bias", "[]"),
+        ({"logit_bias": {"7": "x"}}, "logit_bias.7", '"x"'),
+        ({"logit_bias": {"7": None}}, "logit_bias", '{"7": null}'),
+        ({"logit_bias": {"-7": 1}}, "logit_bias", '{"-7": 1}'),
+        ({"logit_bias": {"\u0667": 1}}, "logit_bias", "by token ids"),
+        ({"logit_bias": {"4294967296": 1}}, "logit_bias", "4294967296"),
+        ({"include": "message.output_text.logprobs"}, "include", "a list"),
+        ({"top_logprobs": 1.5, "include": ["message.output_text.logprobs"]}, "top_logprobs", "1.5"),
+        ({"top_logprobs": 2}, "top_logprobs", "include has no"),
+        ({"text": "json"}, "text", '"json"'),
     ],
 )
 def test_a_wrong_value_is_told_with_its_name(change: dict[str, Any], param: str, shown: str) -> None:
@@ -122,12 +140,10 @@ def test_an_unknown_key_is_refused_by_name(parse: Parse, body: dict[str, Any]) -
         (0, "previous_response_id", "resp_1", None),
         (0, "truncation", "auto", "disabled"),
         (0, "reasoning", {"effort": "high"}, {"effort": None}),
-        (0, "text", {"format": {"type": "json_object"}}, {"format": {"type": "text"}}),
-        (1, "n", 2, 1),
-        (1, "n", True, None),
-        (1, "logprobs", True, False),
-        (1, "frequency_penalty", 0.5, 0.0),
-        (1, "response_format", {"type": "json_schema"}, {"type": "text"}),
+        (0, "include", ["reasoning.encrypted_content"], []),
+        (1, "modalities", ["audio"], ["text"]),
+        (1, "reasoning_effort", "high", "none"),
+        (2, "suffix", "end", ""),
         (2, "echo", True, False),
         (2, "best_of", 3, 1),
     ],
@@ -166,3 +182,62 @@ def test_several_prompts_in_one_completion_are_unsupported() -> None:
 @pytest.mark.parametrize("name", ["store", "service_tier", "parallel_tool_calls", "prompt_cache_key"])
 def test_harmless_parameters_are_taken(name: str) -> None:
     assert parse_response_create({**RESPONSE, name: "x"}) == parse_response_create(RESPONSE)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "change", "wanted"),
+    [
+        (0, {}, None),
+        (0, {"top_logprobs": 0}, None),
+        (0, {"include": ["message.output_text.logprobs"]}, 0),
+        (1, {"logprobs": False, "top_logprobs": 0}, None),
+        (1, {"logprobs": True}, 0),
+        (1, {"logprobs": True, "top_logprobs": 20}, 20),
+        (2, {"logprobs": None}, None),
+        (2, {"logprobs": 0}, 0),
+        (2, {"logprobs": 5}, 5),
+    ],
+)
+def test_each_endpoint_has_its_own_way_to_ask_for_log_probabilities(
+    endpoint: int, change: dict[str, Any], wanted: int | None
+) -> None:
+    parse, body = EVERY[endpoint]
+    assert parse({**body, **change}).top_logprobs == wanted
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "change", "param"),
+    [
+        (1, {"top_logprobs": 2}, "top_logprobs"),
+        (1, {"logprobs": 1}, "logprobs"),
+        (2, {"logprobs": True}, "logprobs"),
+        (2, {"logprobs": 6}, "logprobs"),
+        (2, {"logprobs": -1}, "logprobs"),
+        (1, {"n": 0}, "n"),
+        (1, {"n": MAX_CHOICES + 1}, "n"),
+        (2, {"n": True}, "n"),
+    ],
+)
+def test_what_can_not_be_asked_for_is_a_400(endpoint: int, change: dict[str, Any], param: str) -> None:
+    parse, body = EVERY[endpoint]
+    with pytest.raises(InvalidRequest) as caught:
+        parse({**body, **change})
+    assert caught.value.param == param
+    assert param in caught.value.message
+
+
+def test_the_responses_api_has_no_choices() -> None:
+    with pytest.raises(InvalidRequest, match="unknown parameter 'n'"):
+        parse_response_create({**RESPONSE, "n": 2})
+
+
+def test_choices_have_seeds_of_their_own_and_are_alike_otherwise() -> None:
+    request = parse_chat_completion({**CHAT, "n": 3, "seed": 2**63 - 2, "temperature": 0.5})
+    assert [request.choice(index).seed for index in range(3)] == [2**63 - 2, 2**63 - 1, -(2**63)]
+    assert all(replace(request.choice(n), seed=None) == replace(request, seed=None, n=1) for n in range(3))
+    assert parse_chat_completion({**CHAT, "n": 2}).choice(1).seed is None
+
+
+def test_vllms_word_for_every_token_is_ours() -> None:
+    assert parse_chat_completion({**CHAT, "top_k": -1}).top_k == 0
+    assert parse_chat_completion({**CHAT, "top_k": -2}).top_k == -2, "the validate stage refuses it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
@@ -11,7 +12,7 @@ from pydantic import TypeAdapter
 
 from gateway.response_stream import ResponseStream
 from schemas.events import RequestSubmitted, TokenLogEvent
-from tests.gateway_events import admitted, failed, finished, rejected, started, submitted, token, tokens
+from tests.gateway_events import admitted, failed, finished, likely, rejected, started, submitted, token, tokens
 
 REQUEST = submitted(temperature=0.5, metadata={"trace": "7"}, end_user="u1")
 
@@ -165,3 +166,69 @@ def test_apply_says_whether_there_is_something_to_send() -> None:
     grew = [stream.apply(event) for event in (*WHOLE[:3], WHOLE[2], started(REQUEST, 2), *WHOLE[3:])]
     assert grew == [True, True, True, False, False, False, False]
     assert stream.apply(finished(REQUEST, 2, attempt=2))
+
+
+ASKED = submitted(top_logprobs=1)
+
+
+def told(index: int, text: str, offset: int, attempt: int = 1) -> TokenLogEvent:
+    """A token whose own text is its index, whatever text it completes."""
+    logprobs = (likely(str(index), -float(index), better=-0.1),)
+    return replace(token(ASKED, index, text, offset, attempt), logprobs=logprobs)
+
+
+TOLD: list[TokenLogEvent] = [started(ASKED), told(0, "", 0), told(1, "é", 0), told(2, "!", 1), told(3, "", 2)]
+
+
+def test_log_probabilities_come_with_the_delta_that_their_tokens_complete() -> None:
+    stream = folded([*TOLD, finished(ASKED, 4)], ASKED)
+    adapter: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
+    deltas, whole = [], []
+    for event in map(adapter.validate_python, stream.events_after(-1)):
+        if event.type == "response.output_text.delta":
+            deltas.append([entry.token for entry in event.logprobs])
+        if event.type == "response.output_text.done":
+            whole = [entry.token for entry in event.logprobs]
+    assert deltas == [["0", "1"], ["2"]]
+    assert whole == ["0", "1", "2"], "what completes no text is told nowhere"
+    content = Response.model_validate(stream.snapshot()).to_dict()["output"][0]["content"][0]  # type: ignore[index]
+    assert [entry["token"] for entry in content["logprobs"]] == whole
+    assert content["logprobs"][2] == {
+        "token": "2", "bytes": [50], "logprob": -2.0,
+        "top_logprobs": [{"token": "better", "bytes": [98, 101, 116, 116, 101, 114], "logprob": -0.1}],
+    }  # fmt: skip
+    assert [json.loads(stream.frame(n)) for n in range(stream.next_sequence_number)] == list(stream.events_after(-1))
+
+
+def test_log_probabilities_are_the_same_after_a_takeover() -> None:
+    second = [started(ASKED, 2), told(1, "é", 0, 2), told(2, "!", 1, 2), told(3, "", 2, 2)]
+    stream = folded([*TOLD[:3], *second, finished(ASKED, 4, attempt=2)], ASKED)
+    assert list(stream.events_after(-1)) == list(folded([*TOLD, finished(ASKED, 4)], ASKED).events_after(-1))
+
+
+def test_the_size_of_what_was_sent_counts_log_probabilities() -> None:
+    stream, plain = folded(TOLD, ASKED), folded(WHOLE)
+    last = stream.next_sequence_number
+    assert stream.bytes_before(last) - stream.chars_before(last) >= 3 * 2 * 40
+    assert plain.bytes_before(plain.next_sequence_number) == plain.chars_before(plain.next_sequence_number) == 5
+
+
+def test_what_was_asked_for_is_told_in_the_response() -> None:
+    request = submitted(top_logprobs=2, json_schema='{"title":"sizes","type":"object"}')
+    snapshot = Response.model_validate(folded([], request).snapshot())
+    assert snapshot.top_logprobs == 2
+    assert snapshot.text is not None
+    assert snapshot.text.format is not None
+    assert (snapshot.text.format.type, getattr(snapshot.text.format, "name", None)) == ("json_schema", "sizes")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "param"),
+    [("responses", "text.format"), ("chat.completions", "response_format"), ("events", "json_schema")],
+)
+def test_a_refusal_names_the_field_as_the_client_knows_it(endpoint: str, param: str) -> None:
+    request = submitted(endpoint=endpoint)
+    refusal = replace(rejected(request, 400, "invalid_request_error", "invalid_json_schema"), param="json_schema")
+    failure = folded([refusal], request).failure
+    assert failure is not None
+    assert failure.param == param
