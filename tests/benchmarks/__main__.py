@@ -51,12 +51,15 @@ def main(arguments: Sequence[str]) -> int:
         console.print(f"[dim]{name} ...[/]", highlight=False)
         started = time.monotonic()
         try:
-            rows += [row for row in run() if only in name or only in row.name]
+            measured = run()
+            if not measured:
+                console.print(f"[dim]{name} needs a device that is not here[/]", highlight=False)
+            rows += [row for row in measured if only in name or only in row.name]
         except Exception as error:
             console.print(f"[red]{name} could not run: {type(error).__name__}: {error}[/]", highlight=False)
             rows.append(BenchRow(name=name, ours=float("nan"), baseline=float("nan"), unit="could not run", bar=0.0))
         console.print(f"[dim]{name} took {time.monotonic() - started:.0f} s[/]", highlight=False)
-    if not rows:
+    if not rows and chosen is modules:
         console.print(f"no benchmark has {only!r} in its name; there are {', '.join(modules)}")
         return 2
     console.print(render(rows))

@@ -80,6 +80,6 @@ def _make_model(directory: Path) -> int:
         num_attention_heads=HIDDEN // HEAD_DIM, num_key_value_heads=KEY_HEADS, max_position_embeddings=2048,
         tie_word_embeddings=False,
     )  # fmt: skip
-    model: Any = LlamaForCausalLM(config).to(torch.bfloat16)  # type: ignore[no-untyped-call]
-    model.save_pretrained(directory)
+    model: Any = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+    model.to(torch.bfloat16).save_pretrained(directory)
     return sum(p.nbytes for name, p in model.named_parameters() if "embed_tokens" not in name)
