@@ -20,8 +20,17 @@ class Oracle:
         self._model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
         self._model.generation_config.eos_token_id = None
 
-    def answer(self, prompt: Sequence[int], output_tokens: int) -> list[int]:
-        """Greedy tokens, up to the first whose place in the order is a matter of rounding."""
+    def logits(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """What the model gives behind each of these tokens, [tokens, vocabulary]."""
+        with torch.inference_mode():
+            logits: torch.Tensor = self._model(torch.tensor([list(token_ids)])).logits[0].float()
+        return logits
+
+    def answer(self, prompt: Sequence[int], output_tokens: int, **options: Any) -> list[int]:
+        """Greedy tokens, up to the first whose place in the order is a matter of rounding.
+
+        options: more of what `generate()` takes, such as penalties.
+        """
         ids = torch.tensor([list(prompt)])
         result = self._model.generate(
             ids,
@@ -31,6 +40,7 @@ class Oracle:
             pad_token_id=0,
             output_scores=True,
             return_dict_in_generate=True,
+            **options,
         )
         tokens: list[int] = result.sequences[0, len(prompt) :].tolist()
         best = torch.stack(result.scores)[:, 0].topk(2).values

@@ -14,12 +14,15 @@ from gpu_consumers.plan import StepPlan, StepResult
 BYTE_VOCABULARY_SIZE: Final = 257
 """Token ids 0 to 255 are bytes and 256 ends an answer: the vocabulary of the byte tokenizer."""
 
+_NOT_GUIDED: Final = "the echo engine says the prompt back: it can hold no answer to a JSON schema"
+
 
 class EchoEngine:
     """Output token i is prompt token i modulo the prompt's length, whatever shares the batch.
 
     A resumed sequence (`first_output_index` = k > 0) prefills its prompt and the k tokens that were emitted
-    before; the echo goes on with token k of the same prompt. Sampling parameters change nothing.
+    before; the echo goes on with token k of the same prompt. Sampling parameters change nothing, there are no log
+    probabilities, and a JSON schema is refused.
 
     tokens_per_second: the rate of one sequence (0: as fast as it is asked). A step that decodes starts no
         sooner than 1 / tokens_per_second after the start of the last step that yielded a token.
@@ -65,6 +68,8 @@ class EchoEngine:
             self._prompts.pop(slot, None)
         work = self._slots.begin(plan)
         failures = dict(work.failures)
+        self._refuse_guided(plan, failures)
+        work = work.without(failures)
         tokens: dict[int, int] = {}
         for chunk in work.prefills:
             self._prompts.setdefault(chunk.slot, []).extend(chunk.token_ids)
@@ -89,6 +94,12 @@ class EchoEngine:
 
     def close(self) -> None:
         self._prompts.clear()
+
+    def _refuse_guided(self, plan: StepPlan, failures: dict[int, str]) -> None:
+        for admission in plan.admitted:
+            if admission.sampling.json_schema is not None and admission.slot not in failures:
+                failures[admission.slot] = _NOT_GUIDED
+                self._slots.fail(admission.slot, _NOT_GUIDED)
 
     def _forget_emitted(self, slot: int, failures: dict[int, str]) -> None:
         """Leave of the prefilled tokens the prompt alone: what earlier attempts emitted stands at its end."""

@@ -45,6 +45,13 @@ def test_a_resumed_sequence_goes_on_exactly_where_it_left_off(emitted: int) -> N
     assert tuple(resumed.output) == whole[emitted:]
 
 
+def test_a_sequence_with_a_json_schema_fails_alone() -> None:
+    guided = Request(say("ab"), 2, SamplingParams(json_schema='{"type": "object"}'))
+    run_batch(EchoEngine(), [guided, whole := Request(say("hi"), 2)])
+    assert guided.failure == "the echo engine says the prompt back: it can hold no answer to a JSON schema"
+    assert bytes(whole.output) == b"hi"
+
+
 def test_a_resume_that_has_no_prompt_fails_alone() -> None:
     lost, whole = run_batch(EchoEngine(), [Request((), 2, emitted=say("ab")), Request(say("hi"), 2)])
     assert lost.failure is not None

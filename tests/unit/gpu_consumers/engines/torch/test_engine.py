@@ -35,10 +35,10 @@ def engine_of(
     )
 
 
-def assert_equal_to_generate(requests: list[Request], oracle: Oracle) -> None:
+def assert_equal_to_generate(requests: list[Request], oracle: Oracle, **options: Any) -> None:
     compared = 0
     for request in requests:
-        expected = oracle.answer(request.tokens, request.output_tokens)
+        expected = oracle.answer(request.tokens, request.output_tokens, **options)
         assert request.output[: len(expected)] == expected
         compared += len(expected)
     assert compared > 0.7 * sum(r.output_tokens for r in requests), "near ties left too little to compare"
@@ -185,6 +185,8 @@ SAMPLED = (
     SamplingParams(1.2, top_k=20, seed=3),
     SamplingParams(0.8, top_p=0.8, top_k=30, seed=4),
     SamplingParams(),
+    SamplingParams(1.2, min_p=0.05, seed=5, frequency_penalty=0.7),
+    SamplingParams(repetition_penalty=1.4, presence_penalty=0.5, logit_bias=((9, 2.5), (11, -50.0)), top_logprobs=2),
 )
 
 
@@ -194,7 +196,7 @@ def sampled_alone(directory: Path, prompt: tuple[int, ...], sampling: SamplingPa
 
 def test_seeded_sampling_is_independent_of_batch_mates(model_directory: Directory) -> None:
     directory = model_directory("grouped")
-    pairs = list(zip(prompts(10, seed=3), SAMPLED * 2, strict=True))
+    pairs = list(zip(prompts(2 * len(SAMPLED), seed=3), SAMPLED * 2, strict=True))
     together = run_batch(engine_of(directory), [Request(p, 30, s) for p, s in pairs], step_tokens=50)
     assert [r.output for r in together] == [sampled_alone(directory, p, s) for p, s in pairs]
 
@@ -202,13 +204,49 @@ def test_seeded_sampling_is_independent_of_batch_mates(model_directory: Director
 @pytest.mark.parametrize("emitted", [1, 9, 29])
 def test_a_sequence_resumed_elsewhere_goes_on_with_the_same_text(model_directory: Directory, emitted: int) -> None:
     directory = model_directory("grouped")
-    pairs = list(zip(prompts(5, seed=4), SAMPLED, strict=True))
+    pairs = list(zip(prompts(len(SAMPLED), seed=4), SAMPLED, strict=True))
     whole = [sampled_alone(directory, p, s) for p, s in pairs]
     resumed = [
         Request(p, 30 - emitted, s, emitted=tuple(text[:emitted])) for (p, s), text in zip(pairs, whole, strict=True)
     ]
     run_batch(engine_of(directory), resumed, chunk_tokens=31)
     assert [r.output for r in resumed] == [text[emitted:] for text in whole]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "options"),
+    [
+        (SamplingParams(repetition_penalty=1.3), {"repetition_penalty": 1.3}),
+        (
+            SamplingParams(repetition_penalty=0.8, logit_bias=((9, 4.0), (30, -4.0))),
+            {"repetition_penalty": 0.8, "sequence_bias": [[[9], 4.0], [[30], -4.0]]},
+        ),
+    ],
+)
+def test_penalized_answers_in_a_mixed_batch_equal_generate(
+    model_directory: Directory, sampling: SamplingParams, options: dict[str, Any]
+) -> None:
+    directory = model_directory("grouped")
+    penalized = [Request(p, 25, sampling) for p in prompts(4, seed=6)]
+    plain = [Request(p, 25) for p in prompts(4, seed=7)]
+    run_batch(engine_of(directory), [r for pair in zip(penalized, plain, strict=True) for r in pair], step_tokens=90)
+    oracle = Oracle(directory)
+    assert_equal_to_generate(plain, oracle)
+    assert_equal_to_generate(penalized, oracle, **options)
+
+
+def test_log_probabilities_are_those_of_the_model(model_directory: Directory) -> None:
+    directory = model_directory("grouped")
+    told = Request(prompts(5)[4], 12, SamplingParams(1.0, seed=2, top_logprobs=3))
+    silent = Request(prompts(5)[3], 12)
+    run_batch(engine_of(directory), [told, silent])
+    expected = Oracle(directory).logits(told.tokens + tuple(told.output))[len(told.tokens) - 1 : -1].log_softmax(-1)
+    assert len(told.logprobs) == 12
+    assert silent.logprobs == []
+    for place, logprobs in enumerate(told.logprobs):
+        assert logprobs.chosen == pytest.approx(expected[place, told.output[place]].item(), abs=1e-3)
+        best = expected[place].topk(3).values.tolist()
+        assert [value for _, value in logprobs.top] == pytest.approx(best, abs=1e-3)
 
 
 @pytest.fixture
@@ -232,6 +270,12 @@ def poisoned(tmp_path: Path, model_directory: Directory) -> Path:
         (Request((3, -1), 5), "token id -1 is outside the vocabulary"),
         (Request((3, 4), 300), "max_tokens is 302"),
         (Request((3, 4), 5, SamplingParams(temperature=float("nan"))), "temperature is nan"),
+        (Request((3, 7, 4), 5, SamplingParams(presence_penalty=1.0, top_logprobs=3)), "not numbers"),
+        (Request((3, 4), 5, SamplingParams(repetition_penalty=0.0)), "repetition_penalty is 0.0"),
+        (Request((3, 4), 5, SamplingParams(repetition_penalty=1e-45)), "leave no token"),
+        (Request((3, 4), 5, SamplingParams(logit_bias=((VOCABULARY, 1.0),))), f"token {VOCABULARY}, which is outside"),
+        (Request((3, 4), 5, SamplingParams(logit_bias=((5, float("nan")),))), "logit_bias of token 5 is nan"),
+        (Request((3, 4), 5, SamplingParams(json_schema='{"type": "object"}')), "not given the model's tokenizer"),
     ],
 )
 def test_a_sequence_that_goes_wrong_ends_alone_and_its_neighbours_are_the_same(
