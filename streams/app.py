@@ -8,7 +8,7 @@ same topic and so is never disturbed by it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import faust
@@ -21,6 +21,7 @@ from mode.threads import ServiceThread, WorkerThread
 
 from streams import lenient_records
 from streams.credentials import credentials_of
+from streams.progress import Position, Progress
 from streams.settings import StreamsSettings
 
 # A waiting fetch leaves out partitions whose last records are not taken yet, and no other fetch goes to that broker
@@ -53,6 +54,19 @@ class _ConsumerThread(AIOKafkaConsumerThread):
         consumer._fetch_max_wait_ms = _FETCH_WAIT_MS[self.app.settings.profile.kind]
         return consumer
 
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        """Faust also takes for committed what the broker refused."""
+        did_commit = bool(await super()._commit(offsets))
+        if did_commit:
+            self.app.has_committed(offsets)
+        return did_commit
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """With each assignment."""
+        found: Mapping[TP, int | None] = await super().seek_to_committed()
+        self.app.committed.update({(tp.topic, tp.partition): offset or 0 for tp, offset in found.items()})
+        return cast(Mapping[TP, int], found)
+
     async def on_start(self) -> None:
         await super().on_start()
         self._ensure_consumer()._fetcher._prefetch_backoff = _PREFETCH_BACKOFF_S
@@ -84,7 +98,36 @@ class _ConsumerThread(AIOKafkaConsumerThread):
         return {tp: consumer.highwater(tp) for tp in ends}
 
 
+class _ReadOffsets(dict[TP, int | None]):
+    """Faust drops records before the newest that it has read, and its note of that can be older than its last seek:
+    what it was told to read again would never come. Here it finds none; records that were taken before are known.
+    """
+
+    def __getitem__(self, tp: TP) -> None:
+        return None
+
+
 class _Consumer(Consumer):
+    """Commits what the stage has done, not what Faust has counted.
+
+    Faust's own count of acknowledgements goes wrong in a rebalance under load. It acknowledges records that it skips,
+    forgets those that were in a commit that was refused, and so comes to commit past records that nobody has done, or
+    waits for ever behind a gap.
+    """
+
+    app: StreamsApp
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._read_offset = _ReadOffsets()
+
+    def _filter_committable_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        return self.app.committable()
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        await super().on_partitions_revoked(revoked)  # commits once more
+        self.app.has_lost(revoked)
+
     async def _wait_next_records(self, timeout: float) -> Any:  # noqa: ASYNC109 - Faust's signature
         # While no partition is active (a rebalance), Faust sleeps a whole second: most of a new tenant's wait.
         if self.flow_active and not self._get_active_partitions():
@@ -122,10 +165,16 @@ class QuotaTable(faust.Table[Any, Any]):
 
 
 class StreamsApp(faust.App):
-    """One stage's app. Started inside a running loop: `await app.start()`, `await app.stop()`."""
+    """One stage's app. Started inside a running loop: `await app.start()`, `await app.stop()`.
 
-    def __init__(self, settings: StreamsSettings, stage: str) -> None:
+    committed: offsets that the broker has, as it said itself, of the partitions that are read; 0 for none.
+    """
+
+    def __init__(self, settings: StreamsSettings, stage: str, progress: Progress) -> None:
+        """progress: the stage's."""
         self.settings = settings
+        self._progress = progress
+        self.committed: dict[Position, int] = {}
         profile = settings.profile
         lenient_records.install()
         super().__init__(
@@ -160,6 +209,25 @@ class StreamsApp(faust.App):
 
     def _new_transport(self) -> _Transport:
         return _Transport(self.conf.broker_consumer, self)
+
+    def done(self) -> dict[Position, int]:
+        """Of each partition that is read: the offset below which all is done, if anything was."""
+        return {at: offset for at, offset in self._progress.watermarks().items() if at in self.committed}
+
+    def committable(self) -> dict[TP, int]:
+        """What is done and not committed."""
+        return {TP(*at): offset for at, offset in self.done().items() if offset > self.committed[at]}
+
+    def has_committed(self, offsets: Mapping[TP, int]) -> None:
+        """The broker has taken these. On the consumer's thread."""
+        for tp, offset in offsets.items():
+            if (tp.topic, tp.partition) in self.committed:  # else it went away meanwhile
+                self.committed[tp.topic, tp.partition] = offset
+
+    def has_lost(self, revoked: set[TP]) -> None:
+        """Until they are assigned again, and it is known how far others have committed them."""
+        for tp in revoked:
+            self.committed.pop((tp.topic, tp.partition), None)
 
     def has_passed(self, tp: TP, end: int) -> bool:
         """Faust's consumer stands at this offset of an assigned partition or behind it."""

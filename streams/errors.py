@@ -30,3 +30,9 @@ class StageStuck(StreamsError):
     """A partition has records and none was taken for too long: Faust's consumer has died without saying so."""
 
     code = "stage_stuck"
+
+
+class CommitStuck(StreamsError):
+    """Records are done and their offsets are not committed: Faust's count of them has a gap, or its commits hang."""
+
+    code = "commit_stuck"

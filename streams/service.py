@@ -38,8 +38,8 @@ async def run(
     """Run until `stop` is set, then commit and leave within two seconds.
 
     The shared topics must exist. `ready` is called when both stages read their topics. Raises LogUnreachable,
-    StageFailed or StageStuck, with a clear reason, when it can't go on: its supervisor starts it again, and the log
-    holds all that was not done.
+    StageFailed, StageStuck or CommitStuck, with a clear reason, when it can't go on: its supervisor starts it again,
+    and the log holds all that was not done.
     """
     service = _Service(settings, metrics or StreamsMetrics())
     try:
@@ -144,6 +144,7 @@ class _Service:
                 self._metrics.lag.labels(stage.name).set(sum(lag.values()))
                 self._metrics.in_flight.labels(stage.name).set(stage.outbox.in_flight)
                 self._watch.look(stage, lag, now_s=monotonic())
+                stage.watch_commits(monotonic())
 
 
 class LagWatch:

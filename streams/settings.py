@@ -22,6 +22,8 @@ class StreamsSettings:
         duplicate of its request. Open requests are always known.
     max_in_flight: records of a stage whose outputs may be on their way at once; past it the stage waits.
     stuck_after_s: a partition with records waiting, none of which was taken for so long, ends the process.
+    uncommitted_after_s: a partition whose committed offset stood still for so long, while more and more of it was done,
+        ends the process.
     metrics_port: of Prometheus' text format on loopback; None: no port.
     """
 
@@ -33,4 +35,5 @@ class StreamsSettings:
     decisions_kept: int = 50_000
     max_in_flight: int = 2_000
     stuck_after_s: float = 30.0
+    uncommitted_after_s: float = 60.0
     metrics_port: int | None = None

@@ -1,7 +1,7 @@
 """One stage: takes records from its topics, has each processed, and commits what is done. The shell around a core.
 
-At least once: a record is acknowledged to Faust when all its outputs are acknowledged by the broker, in the order of
-the log. Within one process each record is processed once, whatever Faust reads again after a rebalance.
+At least once: a partition is committed up to its first record whose outputs are not all acknowledged by the broker.
+Within one process each record is processed once, whatever Faust reads again after a rebalance.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from eventlog.record import Record
 from schemas.codec import Codec
 from schemas.errors import ContractError
 from streams.app import StreamsApp
+from streams.commit_watch import CommitWatch
 from streams.errors import StageFailed
 from streams.metrics import StreamsMetrics
 from streams.outbox import Outbox, Pending
@@ -40,9 +41,10 @@ class Stage:
     def __init__(self, settings: StreamsSettings, metrics: StreamsMetrics) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.app = StreamsApp(settings, self.name)
+        self.progress = Progress()
+        self.app = StreamsApp(settings, self.name, self.progress)
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.progress: Progress[EventT[Any]] = Progress()
+        self._commits = CommitWatch(self.name, settings.uncommitted_after_s)
         self._producer = EventProducer(settings.profile, client_id=f"{settings.group}-{self.name}")
         self.outbox = Outbox(self._producer, max_in_flight=settings.max_in_flight, on_failure=self._on_delivery_failed)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -109,6 +111,12 @@ class Stage:
                 found[position] = 0 if passed else max(0, end - self.progress.next_offset(position))
         return found
 
+    def watch_commits(self, now_s: float) -> None:
+        """Raises CommitStuck; to be called every second or so."""
+        if not self.app.started or self.app.rebalancing:
+            return
+        self._commits.look(self.app.done(), self.app.committed, now_s=now_s)
+
     async def _take_all(self, stream: Any) -> None:
         async for event in stream.events():
             await self.outbox.room()
@@ -118,9 +126,7 @@ class Stage:
         message = event.message
         position: Position = (message.topic, message.partition)
         offset = message.offset
-        if not self.progress.take(position, offset, event):
-            if self.progress.is_acknowledged(position, offset):
-                event.ack()
+        if not self.progress.take(position, offset):
             return
         started = monotonic()
         record = _record_of(event, self.settings.profile.codec)
@@ -150,8 +156,7 @@ class Stage:
         self.metrics.records.labels(self.name, outcome).inc()
 
     def _on_delivered(self, position: Position, offset: int) -> None:
-        for event in self.progress.done(position, offset):
-            event.ack()
+        self.progress.done(position, offset)
 
     def _on_delivery_failed(self, failure: DeliveryFailed) -> None:
         self.fail(StageFailed(f"{self.name}: an output was not acknowledged: {failure}"))

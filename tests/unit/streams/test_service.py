@@ -19,7 +19,7 @@ class Watched:
     """A stage with one partition that the test writes to and takes from, under a watch with a clock of the test's."""
 
     def __init__(self) -> None:
-        self.progress: Progress[str] = Progress()
+        self.progress = Progress()
         self.watch = LagWatch(stuck_after_s=30.0)
 
     def look(self, now_s: float, *, behind: int) -> None:
@@ -40,7 +40,7 @@ def test_a_slow_partition_is_not_stuck() -> None:
     watched = Watched()
     for second in range(0, 300, 20):
         watched.look(second, behind=3)
-        watched.progress.take(P, second, "event")
+        watched.progress.take(P, second)
 
 
 def test_an_idle_partition_is_not_stuck_and_has_its_whole_time_when_work_comes() -> None:
