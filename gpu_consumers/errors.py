@@ -46,3 +46,9 @@ class WorkerFailedError(GpuConsumerError):
     """A thread of the worker ended with an error."""
 
     code = "worker_failed"
+
+
+class ProfileFileError(GpuConsumerError):
+    """A file of a profile can't be written."""
+
+    code = "profile_file"

@@ -26,8 +26,8 @@ POISON = 113
 """A prompt that holds this token fails behind its first output token."""
 
 
-class VLLMValidationError(ValueError):
-    pass
+class VLLMValidationError(Exception):
+    """No ValueError there either."""
 
 
 class EngineGenerateError(Exception):
@@ -97,6 +97,7 @@ class AsyncEngineArgs:
     max_num_seqs: int | None = None
     enable_lora: bool = False
     disable_log_stats: bool = False
+    structured_outputs_config: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ class AsyncLLM:
             self.aborted.append(request_id)
             self.running.discard(request_id)
 
-    def shutdown(self) -> None:
+    def shutdown(self, timeout: float | None = None) -> None:
         self.is_shut_down = True
 
     def _check(self, prompt: TokensPrompt, sampling_params: SamplingParams) -> None:

@@ -8,8 +8,8 @@ The signatures that matter:
     AsyncLLM.shutdown()                                                  ends vLLM's processes
     RequestOutput.outputs[0].token_ids, .logprobs, .finish_reason        with DELTA: those since the last output
 
-A request that vLLM refuses raises from `generate` (VLLMValidationError, a ValueError), one that fails later raises
-EngineGenerateError, and EngineDeadError means that the whole engine is gone.
+Parameters that vLLM refuses raise VLLMValidationError, from their constructor or from `generate`; a request that fails
+later raises EngineGenerateError, and EngineDeadError means that the whole engine is gone.
 """
 
 from __future__ import annotations

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gpu_consumers.engine import EngineInfo, KvUse
 from gpu_consumers.engines.slots import SlotTable, StepWork
 from gpu_consumers.engines.vllm.api import VllmApi
 from gpu_consumers.engines.vllm.parameters import cache_salt, sampling_arguments, why_not_runnable
-from gpu_consumers.engines.vllm.streams import Ended, LoopThread, Request, Streams, Token
+from gpu_consumers.engines.vllm.streams import Ended, LoopThread, Request, Streams, Token, why_not
 from gpu_consumers.plan import Admission, Decode, Logprobs, PrefillChunk, SamplingParams, StepPlan, StepResult
+
+_SHUTDOWN_SECONDS: Final = 1.0  # for vLLM's processes, before it kills them
 
 AdapterLocation = Callable[[str], str | None]
 """The directory of an adapter by its name; None for one that is not known."""
@@ -99,8 +101,9 @@ class VllmEngine:
             return
         self._sequences.clear()
         self._streams.close()
-        self._loop.call(self._llm.shutdown)
+        self._loop.call(lambda: self._llm.shutdown(timeout=_SHUTDOWN_SECONDS))
         self._loop.close()
+        self._llm = None  # or its destructor would run when the interpreter has ended
 
     def _admit(self, admission: Admission, failures: dict[int, str]) -> None:
         reason = why_not_runnable(admission)
@@ -125,8 +128,8 @@ class VllmEngine:
             if chunk.last:
                 try:
                     request = self._request(sequence)
-                except ValueError as error:  # what vLLM says of parameters that it does not take
-                    self._fail(chunk.slot, f"vLLM can't run it: {error}", failures)
+                except Exception as error:  # parameters that vLLM does not take: no class of error that lasts
+                    self._fail(chunk.slot, why_not(error), failures)
                 else:
                     self._streams.start(chunk.slot, request)
                     started.append(chunk.slot)
@@ -156,7 +159,7 @@ class VllmEngine:
                         logprobs[slot] = told
 
     def _request(self, sequence: _Sequence) -> Request:
-        """Raises ValueError."""
+        """Raises what vLLM raises for parameters that it does not take."""
         admission, api = sequence.admission, self._api
         room = min(admission.max_tokens + 1, self._info.max_context_tokens) - len(sequence.prefix)
         parameters = api.sampling_params(

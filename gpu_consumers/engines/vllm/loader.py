@@ -46,6 +46,8 @@ def open_vllm_engine(
             max_model_len=max_context_tokens,
             max_num_seqs=slots,
             enable_lora=adapters is not None,
+            # llguidance, by which the validate stage judges schemas.
+            structured_outputs_config={"backend": "guidance"},
             disable_log_stats=True,
         )
         llm = loop.call(lambda: vllm.async_llm.from_engine_args(arguments))

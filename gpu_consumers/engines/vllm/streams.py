@@ -140,6 +140,7 @@ class Streams:
         for slot in list(self._streams):
             self.stop(slot)
         self._loop.run(self._stopped())
+        self._llm = None
 
     async def _stopped(self) -> None:
         if self._stopping:
@@ -179,8 +180,7 @@ class Streams:
             self._died(error)
             return
         except Exception as error:
-            cause = error.__cause__ or error  # EngineGenerateError itself says nothing
-            reason = f"vLLM can't run it: {type(cause).__name__}: {cause}"
+            reason = why_not(error)
         self._made(stream, [], Ended(reason))
 
     def _made(self, stream: _Stream, tokens: list[Token], ended: Ended | None = None) -> None:
@@ -196,6 +196,12 @@ class Streams:
         with self._changed:
             self._death = error
             self._changed.notify()
+
+
+def why_not(error: Exception) -> str:
+    """What vLLM says of a request that it can't run, for people."""
+    cause = error.__cause__ or error  # EngineGenerateError itself says nothing
+    return f"vLLM can't run it: {type(cause).__name__}: {cause}"
 
 
 def _next(stream: _Stream) -> Token | Ended:

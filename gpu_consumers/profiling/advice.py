@@ -1,0 +1,218 @@
+"""From a verdict to what to change, by the names of the settings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_consumers.profiling.costs import ModelCosts
+from gpu_consumers.profiling.load import Load
+from gpu_consumers.profiling.reference import Reference
+from gpu_consumers.profiling.summary import Summary
+from gpu_consumers.profiling.verdict import Bound, Verdict
+
+_FULL: Final = 0.9  # of the slots
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How the engine runs. slots, dtype, threads: as set. on_cpu: where. quantized: weights are int8 already."""
+
+    engine: str
+    slots: int
+    dtype: str
+    on_cpu: bool
+    threads: int
+    quantized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was measured, as input of the advice."""
+
+    setup: Setup
+    load: Load
+    summary: Summary
+    verdict: Verdict
+    reference: Reference | None
+    costs: ModelCosts | None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """do: a setting, or something to do. why: with the numbers that speak for it."""
+
+    do: str
+    why: str
+
+
+def reasons(found: Finding) -> list[str]:
+    """Why the verdict is what it is, a sentence each."""
+    summary, verdict = found.summary, found.verdict
+    shares = ", ".join(f"{bound} {share:.0%}" for bound, share in _ordered(verdict) if share >= 0.005)
+    told = [f"Time by what would shorten it: {shares}."]
+    if found.reference is not None and verdict.floor is not None:
+        told.append(
+            f"Of the forward passes {verdict.floor:.0%} is explained by the bare machine: a step in the mean moves "
+            f"{_size(summary.bytes / summary.steps)} ({_ms(verdict.memory_seconds / summary.steps)} at "
+            f"{_size(found.reference.bytes_per_second)}/s) and takes {_flops(summary.flops / summary.steps)} "
+            f"({_ms(verdict.compute_seconds / summary.steps)} at {_flops(found.reference.flops)}/s)."
+        )
+    told.append(
+        f"{summary.mean_slots:.1f} of {found.setup.slots} slots were in use, and {summary.mean_waiting:.1f} requests "
+        "waited behind them."
+    )
+    return told
+
+
+def advice(found: Finding) -> list[Advice]:
+    """What to change, the most promising first; that of a near cause follows that of the first."""
+    by_bound = {
+        Bound.INPUT: _more_input,
+        Bound.SCHEDULER: _less_scheduling,
+        Bound.SAMPLING: _less_sampling,
+        Bound.MEMORY: _less_memory,
+        Bound.COMPUTE: _less_compute,
+        Bound.OVERHEAD: _less_overhead,
+    }
+    told: dict[str, Advice] = {}
+    for bound in (found.verdict.bound, found.verdict.near):
+        if bound is not None:
+            for item in by_bound[bound](found):
+                told.setdefault(item.do, item)
+    return list(told.values())
+
+
+def _more_input(found: Finding) -> Iterator[Advice]:
+    idle = found.verdict.shares[Bound.INPUT]
+    yield Advice("send it more, or run fewer workers", f"it waited for requests {idle:.0%} of the time")
+    yield Advice(
+        "HEADRACE_WORK_PARTITIONS",
+        "if others of the deployment are busy meanwhile: workers share partitions, and one without any gets no work",
+    )
+
+
+def _less_memory(found: Finding) -> Iterator[Advice]:
+    setup, summary, costs, reference = found.setup, found.summary, found.costs, found.reference
+    kv_share = summary.kv_bytes / summary.bytes if summary.bytes else 0.0
+    if summary.mean_slots < _FULL * setup.slots:
+        yield Advice(
+            "send it more at once, or run fewer workers",
+            f"a step reads all weights whether it runs 1 sequence or {setup.slots}, and {summary.mean_slots:.1f} were "
+            "in it",
+        )
+    elif kv_share < 0.5:
+        yield Advice(
+            f"HEADRACE_SLOTS={2 * setup.slots}",
+            f"{1 - kv_share:.0%} of what a step reads are weights, which more sequences would share; a floor of "
+            f"{1 + kv_share:.2f} times the time for twice the tokens",
+        )
+    if costs is not None and reference is not None and not setup.quantized and costs.weight_bytes > 1:
+        now = costs.weights_bytes / reference.bytes_per_second
+        yield Advice(
+            "int8 weights" if costs.weight_bytes <= 2 else "HEADRACE_DTYPE=bfloat16, or int8 weights",
+            f"reading the weights takes {_ms(now)} of every step now, and {_ms(now / costs.weight_bytes)} in int8",
+        )
+    if kv_share >= 0.5:
+        yield Advice(
+            "more workers, or shorter contexts",
+            f"{kv_share:.0%} of what a step moves are keys and values, and every sequence has its own",
+        )
+    if not setup.on_cpu:
+        yield Advice("a device with more memory bandwidth", "its arithmetic is not what is missing")
+
+
+def _less_compute(found: Finding) -> Iterator[Advice]:
+    setup, summary = found.setup, found.summary
+    prompt_share = summary.prompt_tokens / max(1, summary.prompt_tokens + summary.output_tokens)
+    yield Advice(
+        "more workers", "the device computes at what it can, and more sequences at once would only wait longer"
+    )
+    if setup.dtype == "float32":
+        yield Advice("HEADRACE_DTYPE=bfloat16", "float32 has a fraction of the arithmetic of bfloat16 on most devices")
+    if prompt_share > 0.5:
+        yield Advice(
+            "HEADRACE_PREFIX_CACHE_MIB",
+            f"{prompt_share:.0%} of the tokens were prompt: what begins alike need not be run again",
+        )
+        yield Advice(
+            "a smaller HEADRACE_MAX_STEP_TOKENS",
+            "if answers stall while others prefill: prompts are run in smaller chunks, at some cost of throughput",
+        )
+
+
+def _less_overhead(found: Finding) -> Iterator[Advice]:
+    setup, summary = found.setup, found.summary
+    if found.reference is None:
+        yield Advice(
+            "HEADRACE_ECHO_TOKENS_PER_SECOND" if setup.engine == "echo" else "look at the engine's own profile",
+            "the time goes into the engine, and what its steps need is not known"
+            + (": the echo keeps a pace of its own" if setup.engine == "echo" else ""),
+        )
+        return
+    if summary.mean_slots < _FULL * setup.slots:
+        yield Advice(
+            "send it more at once",
+            f"what a step costs as such is shared by its sequences, and {summary.mean_slots:.1f} of {setup.slots} were "
+            "in it",
+        )
+    else:
+        yield Advice(
+            f"HEADRACE_SLOTS={2 * setup.slots}", "what a step costs as such would be shared by twice the sequences"
+        )
+    if setup.on_cpu:
+        yield Advice(
+            "HEADRACE_THREADS",
+            f"{setup.threads} threads now: as many as there are physical cores to have for itself; threads of others "
+            "make all of them wait at every operation",
+        )
+        yield Advice("a g++ on the machine", "if there is none: compiled kernels replace most of the small operations")
+    yield Advice("the operators below", "what is at the top beside matrix products is what the floor does not explain")
+
+
+def _less_scheduling(found: Finding) -> Iterator[Advice]:
+    parts = {part: found.summary.parts[part] for part in ("schedule", "build", "write")}
+    largest = max(parts, key=lambda part: parts[part])
+    what = {"schedule": "the scheduler", "build": "making tensors of plans", "write": "text and events"}[largest]
+    yield Advice(
+        "more workers on the device, each with fewer slots",
+        f"{what} takes most of it ({parts[largest] / found.summary.seconds:.0%} of all time): Python, which one "
+        "process runs on one core",
+    )
+    if largest == "schedule":
+        yield Advice(
+            "a larger HEADRACE_MAX_STEP_TOKENS", "prompts then take fewer steps, and each is planned at the same cost"
+        )
+
+
+def _less_sampling(found: Finding) -> Iterator[Advice]:
+    yield Advice(
+        "requests without top_p, min_p, penalties or a JSON schema, or with temperature 0",
+        f"drawing takes {found.verdict.shares[Bound.SAMPLING]:.0%} of the time: it is work for each sequence over the "
+        "whole vocabulary",
+    )
+
+
+def _ordered(verdict: Verdict) -> list[tuple[Bound, float]]:
+    return sorted(verdict.shares.items(), key=lambda item: -item[1])
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f} ms"
+
+
+def _size(count: float) -> str:
+    return _scaled(count, "B")
+
+
+def _flops(count: float) -> str:
+    return _scaled(count, "FLOP")
+
+
+def _scaled(count: float, unit: str) -> str:
+    for prefix in ("", "k", "M", "G"):
+        if count < 1000:
+            return f"{count:.3g} {prefix}{unit}"
+        count /= 1000
+    return f"{count:.3g} T{unit}"
