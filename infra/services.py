@@ -6,17 +6,21 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from eventlog.profile import BrokerProfile
 from eventlog.registry import Registry
 from eventlog.registry_reader import RegistryReader
-from infra.errors import ModelUnknown, SchemaIdsMissing
+from infra.errors import ModelUnknown, SchemaIdsMissing, SettingInvalid
 from infra.runtime.data_directory import DataDirectory
 from infra.runtime.part import Serve
 from infra.runtime.ports import claim_port
 from infra.seed import read_registry
 from infra.settings import Settings
 from infra.wiring import broker_profile, connected, topics_of
+
+if TYPE_CHECKING:
+    from gpu_consumers.settings import WorkerSettings
 
 
 def instance_name(part: str) -> str:
@@ -82,18 +86,35 @@ def streams_service(settings: Settings) -> Serve:
 def worker_service(settings: Settings) -> Serve:
     """Raises NothingRuns, LogUnreachable, SchemaIdsMissing, ModelUnknown."""
     from gpu_consumers.service import run
-    from gpu_consumers.settings import WorkerSettings
 
     settings = connected(settings)
     profile = part_profile(settings)
-    service_settings = WorkerSettings(
+    deployment = deployment_of(settings.model, read_registry(profile, "headrace-worker"))
+    service_settings = worker_settings(settings, profile, deployment)
+
+    async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:
+        await run(service_settings, stop=stop, ready=ready)
+
+    return serve
+
+
+def worker_settings(settings: Settings, profile: BrokerProfile, deployment: str) -> WorkerSettings:
+    """What a worker of this deployment is told. Raises SettingInvalid."""
+    from gpu_consumers.settings import WorkerSettings
+
+    if settings.max_step_tokens is not None and settings.max_step_tokens < settings.slots:
+        allowed = f"it must be at least HEADRACE_SLOTS, which is {settings.slots}: every sequence decodes in every step"
+        raise SettingInvalid("HEADRACE_MAX_STEP_TOKENS", str(settings.max_step_tokens), allowed)
+    return WorkerSettings(
         profile=profile,
         topics=topics_of(settings),
-        deployment=deployment_of(settings.model, read_registry(profile, "headrace-worker")),
+        deployment=deployment,
         worker_id=instance_name("worker"),
         device=settings.device,
         dtype=settings.dtype,
         slots=settings.slots,
+        max_step_tokens=settings.max_step_tokens,
+        threads=settings.threads,
         kernels_dir=settings.cache_dir / "kernels",
         prefix_cache_bytes=settings.prefix_cache_mib << 20,
         tensor_parallel=settings.tensor_parallel,
@@ -102,11 +123,6 @@ def worker_service(settings: Settings) -> Serve:
         telemetry_seconds=settings.telemetry_seconds,
         throughput_seconds=settings.throughput_seconds,
     )
-
-    async def serve(stop: asyncio.Event, ready: Callable[[], None]) -> None:
-        await run(service_settings, stop=stop, ready=ready)
-
-    return serve
 
 
 def deployment_of(model: str, registry: Registry) -> str:

@@ -136,6 +136,13 @@ class Settings:
         1, whole(1, 64), "Processes that share one model of the torch engine, each with a CUDA device of its own"
     )
     slots: int = setting(16, whole(1, 1_024), "Sequences that one worker runs at once")
+    max_step_tokens: int | None = setting(
+        None,
+        whole(1, 1 << 20),
+        "Most tokens in one step of a worker, prefill and decode together; at least HEADRACE_SLOTS",
+        shown="the engine's choice",
+    )
+    threads: int | None = setting(None, whole(1, 1_024), "CPU threads of the torch engine", shown="torch's choice")
     prefix_cache_mib: int = setting(
         256, whole(0, 1 << 20), "Memory for what the torch engine keeps of earlier prompts, for those that begin alike"
     )
