@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 
-from eventlog.errors import AdapterRefused, DeliveryFailed, LogUnreachable, TopicError
+from eventlog.errors import AdapterRefused, DeliveryFailed, LogUnreachable, ModelRefused, TopicError
 from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from eventlog.registry import Registry
@@ -104,9 +104,11 @@ class LogAdmin:
         """Make the deployment's work topics for every tenant, then the record; those of tenants too that were
         registered meanwhile.
 
-        Raises InvalidName.
+        Raises InvalidName and ModelRefused.
         """
         split_model_version(event.model_version)
+        if event.model_version in registry.adapters:
+            raise ModelRefused(f"an adapter goes by the name {event.model_version!r}: choose another one")
         check_deployment(event.deployment)
         self._ensure_work_topics(event.deployment, registry)
         self._write(CONTROL_MODELS, event, event.model_version)

@@ -47,6 +47,12 @@ class AdapterRefused(EventLogError):
     code = "adapter_refused"
 
 
+class ModelRefused(EventLogError):
+    """A model version would go by the name of something else."""
+
+    code = "model_refused"
+
+
 class TopicError(EventLogError):
     """A topic could not be created or has another shape than the topic table says."""
 

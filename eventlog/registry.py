@@ -77,5 +77,9 @@ class Registry:
         return self.tenants.get(issued.tenant)
 
     def model_names(self) -> list[str]:
-        """Every name that a client may ask for: aliases, then pinned versions."""
+        """Every name of a model: aliases, then pinned versions."""
         return sorted(self.routes) + sorted(self.models)
+
+    def adapter_names(self, tenant: str) -> list[str]:
+        """Adapters that this tenant may ask for: everybody's and his own."""
+        return sorted(name for name, adapter in self.adapters.items() if adapter.tenant in (None, tenant))

@@ -13,7 +13,6 @@ from eventlog.registry import Registry
 from gateway.auth import authenticate, bearer
 from gateway.edge import Edge
 from gateway.errors import NotFound
-from schemas.events import ModelRegistered
 
 _MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _PAGE_HEADERS = {
@@ -25,17 +24,17 @@ _PAGE_HEADERS = {
 
 
 async def list_models(request: Request) -> Response:
-    """GET /v1/models: aliases first, then pinned versions."""
-    registry = _authenticated(request)
-    data = [_model(registry, name) for name in registry.model_names()]
+    """GET /v1/models: aliases first, then pinned versions, then the tenant's adapters."""
+    registry, tenant = _authenticated(request)
+    data = [_model(registry, name) for name in _names(registry, tenant)]
     return JSONResponse({"object": "list", "data": data})
 
 
 async def get_model(request: Request) -> Response:
     """GET /v1/models/{model}."""
-    registry = _authenticated(request)
+    registry, tenant = _authenticated(request)
     name = request.path_params["model"]
-    if name not in registry.routes and name not in registry.models:
+    if name not in _names(registry, tenant):
         raise NotFound(f"no model {name[:64]!r}; GET /v1/models lists them", code="model_not_found", param="model")
     return JSONResponse(_model(registry, name))
 
@@ -80,15 +79,34 @@ class _Page:
         await Response(self._content, media_type=self._media_type, headers=_PAGE_HEADERS)(scope, receive, send)
 
 
-def _authenticated(request: Request) -> Registry:
+def _authenticated(request: Request) -> tuple[Registry, str]:
+    """The registry, and the tenant who asks."""
     edge: Edge = request.app.state.edge
     registry = edge.registry()
-    authenticate(registry, bearer(request.headers))
-    return registry
+    return registry, authenticate(registry, bearer(request.headers)).tenant
+
+
+def _names(registry: Registry, tenant: str) -> list[str]:
+    """What the tenant may ask for."""
+    return registry.model_names() + registry.adapter_names(tenant)
 
 
 def _model(registry: Registry, name: str) -> dict[str, Any]:
-    versions = [target.model_version for target in registry.routes[name].targets] if name in registry.routes else [name]
-    registered: list[ModelRegistered] = [registry.models[version] for version in versions if version in registry.models]
-    created = max((model.at_us for model in registered), default=0) // 1_000_000
-    return {"id": name, "object": "model", "created": created, "owned_by": "headrace", "versions": versions}
+    """One that there is. versions: what answers; parent, root: of an adapter, the version that it is for."""
+    adapter = None if name in registry.models else registry.adapters.get(name)
+    if adapter is not None:
+        versions, created_us = [adapter.model_version], adapter.at_us
+    else:
+        route = None if name in registry.models else registry.routes.get(name)
+        versions = [name] if route is None else [target.model_version for target in route.targets]
+        registered = [registry.models[version] for version in versions if version in registry.models]
+        created_us = max((model.at_us for model in registered), default=0)
+    return {
+        "id": name,
+        "object": "model",
+        "created": created_us // 1_000_000,
+        "owned_by": "headrace",
+        "root": name if adapter is None else adapter.model_version,
+        "parent": None if adapter is None else adapter.model_version,
+        "versions": versions,
+    }

@@ -174,6 +174,17 @@ class ModelUnknown(InfraError):
         )
 
 
+class AdapterFolderInvalid(InfraError):
+    code = "adapter_folder_invalid"
+    exit_code = 2
+
+    def __init__(self, folder: Path, problem: str) -> None:
+        super().__init__(
+            f"{folder} is no LoRA adapter: {problem}. Give a folder that PEFT's save_pretrained wrote; if it is on the "
+            "workers only, add --unchecked."
+        )
+
+
 class SchemaIdsMissing(InfraError):
     code = "schema_ids_missing"
 

@@ -148,12 +148,31 @@ def _submitted(event: Fields) -> tuple[str, str]:
 
 
 def _validated(event: Fields) -> tuple[str, str]:
-    sampling = "greedy" if not event["temperature"] else f"temperature {event['temperature']:g}, seed {event['seed']}"
     prompt = count(len(event["prompt_token_ids"]), "prompt token")
     return (
         "validated",
-        f"{prompt} for {event['tokenized_for']}, at most {event['max_output_tokens']:,} to make, {sampling}",
+        f"{prompt} for {event['tokenized_for']}, at most {event['max_output_tokens']:,} to make, {_sampling(event)}",
     )
+
+
+# Of each parameter the value that changes nothing, which is not told.
+_NEUTRAL: Mapping[str, float] = {
+    "top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0
+}  # fmt: skip
+
+
+def _sampling(event: Fields) -> str:
+    """How tokens are drawn and what the answer is held to, as far as it is not what always holds."""
+    greedy = not event["temperature"]
+    told = ["greedy"] if greedy else [f"temperature {event['temperature']:g}, seed {event['seed']}"]
+    told += [f"{name} {event[name]:g}" for name, neutral in _NEUTRAL.items() if event.get(name, neutral) != neutral]
+    if biases := event.get("logit_bias"):
+        told.append(f"bias on {count(len(biases), 'token')}")
+    if (top := event.get("top_logprobs")) is not None:
+        told.append(f"log probabilities with the {top} likeliest" if top else "log probabilities")
+    if (schema := event.get("json_schema")) is not None:
+        told.append(f"JSON by a schema of {len(schema.encode()):,} bytes")
+    return ", ".join(told)
 
 
 def _admitted(event: Fields) -> tuple[str, str]:
@@ -171,7 +190,8 @@ def _rejected(event: Fields) -> tuple[str, str]:
 
 def _routed(event: Fields) -> tuple[str, str]:
     priority = f", priority {event['priority']}" if event["priority"] else ""
-    return "routed", f"to {event['model_version']} on {event['deployment']}: {event['reason']}{priority}"
+    adapter = f" with adapter {event['adapter']}" if event.get("adapter") else ""
+    return "routed", f"to {event['model_version']}{adapter} on {event['deployment']}: {event['reason']}{priority}"
 
 
 def _started(event: Fields) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from eventlog.clock import now_us
+from infra.adapter_folder import check_adapter_folder
 from infra.cli.context import registry_access
 from infra.cli.tables import show_table
 from schemas.events import AdapterRegistered
@@ -16,8 +17,7 @@ from schemas.events import AdapterRegistered
 def adapters() -> None:
     """List and add LoRA adapters.
 
-    An adapter that is added is known to every part. Workers of this release do not load adapters yet, so no request
-    can ask for one.
+    An adapter that is added is known to every part within two seconds: requests ask for it in `model`.
     """
 
 
@@ -35,13 +35,17 @@ def list_adapters() -> None:
 @click.option("--model", required=True, metavar="NAME@VERSION", help="Version of the model that it was trained on.")
 @click.option("--location", required=True, help="Folder with its weights in PEFT's layout, on every worker.")
 @click.option("--tenant", help="The only tenant that may use it.  [default: all may]")
-def add_adapter(adapter: str, model: str, location: str, tenant: str | None) -> None:
-    """Register a pinned adapter, such as support-tone@v2. Workers of this release do not load adapters yet."""
+@click.option("--unchecked", is_flag=True, help="Don't look into the folder: it is on the workers, and not here.")
+def add_adapter(adapter: str, model: str, location: str, tenant: str | None, unchecked: bool) -> None:
+    """Register a pinned adapter, such as support-tone@v2."""
+    folder = Path(location).expanduser().absolute()
+    if not unchecked:
+        check_adapter_folder(folder)
     event = AdapterRegistered(
         adapter=adapter,
         at_us=now_us(),
         model_version=model,
-        location=str(Path(location).expanduser().absolute()),
+        location=str(folder),
         tenant=tenant,
     )
     with registry_access() as access:

@@ -21,14 +21,16 @@ from openai.types.responses import Response
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from eventlog.clock import now_ms
+from eventlog.admin import LogAdmin
+from eventlog.clock import now_ms, now_us
 from eventlog.producer import EventProducer
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
+from eventlog.registry_reader import RegistryReader
 from gateway.settings import GatewaySettings
 from infra.runtime.broker import BrokerChoice
 from infra.runtime.ports import free_port
-from schemas.events import RequestSubmitted, ResponseDelivered
+from schemas.events import AdapterRegistered, RequestSubmitted, ResponseDelivered
 from schemas.ids import new_request_id, request_id_of, response_id_of
 from schemas.topics import lifecycle_topic, requests_topic
 from tests.brokers import started_broker
@@ -40,7 +42,7 @@ from tests.contract.gateway_world import (
     register_tenant,
     running_gateway,
 )
-from tests.gateway_events import admitted, failed, finished, rejected, started, submitted, tokens
+from tests.gateway_events import MODEL, admitted, failed, finished, rejected, started, submitted, tokens
 from tests.timing import eventually, within
 
 MESSAGES: Any = [{"role": "user", "content": "one two three"}]
@@ -139,6 +141,26 @@ def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
     assert client.models.retrieve("chat@v1").owned_by == "headrace"
     with pytest.raises(openai.NotFoundError, match="no model 'none'"):
         client.models.retrieve("none")
+
+
+def test_a_tenants_adapters_are_listed_for_nobody_else(here: World, client: openai.OpenAI) -> None:
+    mark = secrets.token_hex(4)
+    names = [f"own-{mark}@v1", f"all-{mark}@v1"]
+    with LogAdmin(here.profile, here.settings.topics) as admin:
+        reader = RegistryReader(here.profile, client_id="test")
+        registry = reader.start()
+        reader.close()
+        for name, tenant in zip(names, (here.tenant, None), strict=True):
+            adapter = AdapterRegistered(adapter=name, at_us=now_us(), model_version=MODEL, location="/a", tenant=tenant)
+            admin.register_adapter(adapter, registry)
+    eventually(lambda: set(names) <= {model.id for model in client.models.list()}, "the gateway knows the adapters")
+    found = client.models.retrieve(names[0]).to_dict()
+    assert (found["parent"], found["root"], found["versions"]) == (MODEL, MODEL, [MODEL])
+    assert client.models.retrieve(MODEL).to_dict()["parent"] is None
+    with openai.OpenAI(base_url=f"{here.gateway.http}/v1", api_key=here.stranger_key, max_retries=0) as stranger:
+        assert [model.id for model in stranger.models.list() if mark in model.id] == [names[1]]
+        with pytest.raises(openai.NotFoundError, match=f"no model '{names[0]}'"):
+            stranger.models.retrieve(names[0])
 
 
 def test_errors_are_the_packages_own(here: World, client: openai.OpenAI) -> None:

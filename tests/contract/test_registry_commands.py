@@ -10,6 +10,8 @@ from infra.cli import run
 from schemas.api_keys import key_id_of
 from tests.brokers import Broker
 
+ELSEWHERE = ["--location", "/on/the/workers", "--unchecked"]
+
 
 @pytest.fixture(autouse=True)
 def _settings_of_the_broker(broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,6 +57,9 @@ def test_an_adapter_is_added_for_a_model_that_is_there(
 ) -> None:
     model, adapter = f"{tenant_name}@v1", f"tone-{tenant_name}@v2"
     add = ["adapters", "add", adapter, "--model", model, "--location", str(tmp_path)]
+    assert "it has no adapter_config.json" in refused(capsys, *add)
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    (tmp_path / "adapter_model.safetensors").touch()
     assert f"there is no model version {model!r}" in refused(capsys, *add)
     shown(capsys, "models", "add", model, "--engine", "echo")
     assert f"{adapter} is registered for {model}." in shown(capsys, *add)
@@ -64,6 +69,11 @@ def test_an_adapter_is_added_for_a_model_that_is_there(
     shown(capsys, "tenants", "add", tenant_name)
     shown(capsys, *add, "--tenant", tenant_name)
     assert f"{adapter}\t{model}\t{tenant_name}\t{tmp_path}" in shown(capsys, "adapters", "list")
+
+    assert "a model version goes by this name" in refused(capsys, *add[:2], model, *add[3:])
+    assert f"an adapter goes by the name {adapter!r}" in refused(capsys, "models", "add", adapter, "--engine", "echo")
+    elsewhere = ["adapters", "add", f"far-{adapter}", "--model", model, "--location", "/on/the/workers", "--unchecked"]
+    assert "is registered" in shown(capsys, *elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +85,10 @@ def test_an_adapter_is_added_for_a_model_that_is_there(
         (["models", "add", "chat@v1"], "--location is needed"),
         (["routes", "set", "chat", "nothing@v9"], "there is no model version 'nothing@v9'"),
         (["routes", "set", "chat@v1", "nothing@v9"], "an alias has no @ in it"),
-        (["adapters", "add", "tone", "--model", "chat@v1", "--location", "."], "'tone' is not a pinned model version"),
-        (["adapters", "add", "tone@v1", "--model", "chat", "--location", "."], "'chat' is not a pinned model version"),
+        (["adapters", "add", "tone", *ELSEWHERE, "--model", "chat@v1"], "'tone' is not a pinned model version"),
+        (["adapters", "add", "acme/tone@v1", *ELSEWHERE, "--model", "chat@v1"], "is not a pinned model version"),
+        (["adapters", "add", "tone@v1", *ELSEWHERE, "--model", "chat"], "'chat' is not a pinned model version"),
+        (["adapters", "add", "tone@v1", "--location", "/nowhere", "--model", "chat@v1"], "there is no such folder"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(

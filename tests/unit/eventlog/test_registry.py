@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventlog.registry import Registry
 from schemas.api_keys import new_api_key
 from schemas.events import (
+    AdapterRegistered,
     ApiKeyIssued,
     ApiKeyRevoked,
     ModelRegistered,
@@ -64,3 +65,13 @@ def test_models_give_deployments_and_names() -> None:
     registry = Registry().apply(model).apply(routes(1, "chat"))
     assert registry.deployments == {"chat-v1"}
     assert registry.model_names() == ["chat", "chat@v1"]
+
+
+def test_an_adapter_is_its_tenants_or_everybodys() -> None:
+    registry = Registry()
+    for name, tenant in (("tone@v1", None), ("law@v1", "acme"), ("med@v1", "bolt")):
+        registry = registry.apply(
+            AdapterRegistered(adapter=name, at_us=1, model_version="chat@v1", location="/a", tenant=tenant)
+        )
+    assert registry.adapter_names("acme") == ["law@v1", "tone@v1"]
+    assert registry.adapter_names("crux") == ["tone@v1"]

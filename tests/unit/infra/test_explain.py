@@ -193,3 +193,38 @@ def test_explain_prints_the_id_as_it_was_given() -> None:
 
 def test_a_trace_without_any_stage_still_shows_its_head() -> None:
     assert shown(replace(WHOLE, stages=(), decisions=()))[0] == "resp_1  completed (stop)"
+
+
+def why(row: dict[str, Any], **changes: object) -> str:
+    """What is said of this event, with some of its fields changed."""
+    payload = json.dumps({**json.loads(row["payload"]), **changes})
+    (decision,) = trace_of(request(), [{**row, "payload": payload}]).decisions
+    return decision.why
+
+
+def test_parameters_are_told_where_they_are_not_what_always_holds() -> None:
+    (row,) = rows_of(STORY.validated())
+    chosen: dict[str, Any] = {
+        "temperature": 0.7, "seed": 11, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "repetition_penalty": 1.1,
+        "presence_penalty": -0.5, "frequency_penalty": 0.25, "logit_bias": [{"token_id": 7, "bias": -100.0}],
+        "top_logprobs": 3, "json_schema": '{"type":"object"}',
+    }  # fmt: skip
+    assert why(row, **chosen).endswith(
+        "temperature 0.7, seed 11, top_p 0.9, top_k 40, min_p 0.05, repetition_penalty 1.1, presence_penalty -0.5, "
+        "frequency_penalty 0.25, bias on 1 token, log probabilities with the 3 likeliest, JSON by a schema of 17 bytes"
+    )
+    assert why(row, top_logprobs=0).endswith("greedy, log probabilities")
+    assert why(row).endswith("greedy")
+
+
+def test_the_adapter_is_told_with_the_version_that_it_is_for() -> None:
+    (row,) = rows_of(STORY.routed())
+    told = why(row, adapter="tone@v1", reason="adapter tone@v1 of chat@v1")
+    assert told == "to chat@v1 with adapter tone@v1 on chat-v1: adapter tone@v1 of chat@v1"
+
+
+def test_an_event_of_a_release_before_these_parameters_is_told() -> None:
+    (row,) = rows_of(STORY.validated())
+    old = ("prompt_token_ids", "tokenized_for", "max_output_tokens", "temperature", "seed", "at_us")
+    payload = {name: json.loads(row["payload"])[name] for name in old}
+    assert why({**row, "payload": json.dumps(payload)}).endswith("greedy")
