@@ -18,6 +18,8 @@ class Oracle:
 
     def __init__(self, directory: Path, dtype: torch.dtype = torch.float32) -> None:
         self._model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
+        if getattr(self._model.config, "attn_logit_softcapping", None) is not None:
+            self._model.set_attn_implementation("eager")  # its default leaves the cap of the scores out
         self._model.generation_config.eos_token_id = None
 
     def logits(self, token_ids: Sequence[int]) -> torch.Tensor:

@@ -10,9 +10,11 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from gpu_consumers.engines.torch.activations import between_products, named
+from gpu_consumers.engines.torch.attention_rule import AttentionRule
 from gpu_consumers.engines.torch.embedding import Embedding
 from gpu_consumers.engines.torch.families import Family, NormKind
 from gpu_consumers.engines.torch.kv_memory import KvShape
+from gpu_consumers.engines.torch.layer_kinds import LayerKind, RotaryKind, layer_kinds, rope_parameters
 from gpu_consumers.engines.torch.model import CausalModel, Layer
 from gpu_consumers.engines.torch.native import Kernels
 from gpu_consumers.engines.torch.native.kernels import MAX_GROUP
@@ -27,7 +29,7 @@ from gpu_consumers.engines.torch.projections import (
     fused_shape,
     projection,
 )
-from gpu_consumers.engines.torch.rotary import RotaryTable
+from gpu_consumers.engines.torch.rotary import RotaryLayout, RotaryTable
 
 
 @torch.inference_mode()
@@ -65,10 +67,14 @@ class _Assembly:
         self._query_heads: int = config.num_attention_heads
         self._key_heads: int = getattr(config, "num_key_value_heads", None) or self._query_heads
         self._head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // self._query_heads
+        turning = rope_parameters(config).get("partial_rotary_factor", 1.0)
+        self._layout = RotaryLayout(self._head_dim, int(self._head_dim * turning))
 
     def model(self, max_context_tokens: int) -> CausalModel:
         family, config = self._family, self._config
         layers: Any = self._decoder.get_submodule(family.layers)
+        kinds = layer_kinds(config, rotary=family.rotary is not None)
+        tables = list(dict.fromkeys(kind.rotary for kind in kinds))
         shapes = self._shapes(layers[0])
         check_divisible(
             self._shard.size,
@@ -77,14 +83,14 @@ class _Assembly:
             columns_of_the_MLP=shapes[Projection.DOWN].inputs,
         )
         built = []
-        while layers:  # taken out one by one, so that no more than one layer is in memory twice
-            built.append(self._layer(layers.pop(0), shapes))
+        for kind in kinds:  # taken out one by one, so that no more than one layer is in memory twice
+            built.append(self._layer(layers.pop(0), shapes, kind, tables.index(kind.rotary)))
         return CausalModel(
             embedding=self._embedding(),
             layers=tuple(built),
             norm=self._norm(self._decoder.get_submodule(family.final_norm)),
             head=self._head(),
-            rotary=self._rotary(max_context_tokens),
+            rotaries=tuple(self._rotary(kind, max_context_tokens) for kind in tables),
             activation=between_products(
                 named(getattr(config, family.activation)), gated=family.gated, kernels=self._kernels
             ),
@@ -92,16 +98,22 @@ class _Assembly:
             kv_shape=KvShape(len(built), self._shard.of(self._key_heads), self._head_dim),
             shapes=shapes,
             layers_path=f"{family.decoder}.{family.layers}",
+            finish=self._finish(),
             kernels=self._kernels if self._query_heads <= MAX_GROUP * self._key_heads else None,
         )
 
-    def _layer(self, layer: Any, shapes: Mapping[Projection, FusedShape]) -> Layer:
+    def _layer(self, layer: Any, shapes: Mapping[Projection, FusedShape], kind: LayerKind, rotary: int) -> Layer:
         family = self._family
+        post = {Projection.ATTENTION_OUT: family.attention_post_norm, Projection.DOWN: family.mlp_post_norm}
+        softcap = None if family.attention_softcap is None else getattr(self._config, family.attention_softcap)
         return Layer(
-            projections={kind: self._projection(layer, kind, shapes[kind]) for kind in Projection},
+            projections={made: self._projection(layer, made, shapes[made]) for made in Projection},
             attention_norm=self._norm(layer.get_submodule(family.attention_norm)),
             mlp_norm=self._norm(layer.get_submodule(family.mlp_norm)),
             head_norm=self._head_norm(layer),
+            post={after: self._norm(layer.get_submodule(name)) for after, name in post.items() if name is not None},
+            rotary=rotary,
+            rule=AttentionRule(kind.window, softcap),
         )
 
     def _modules(self, kind: Projection) -> Sequence[str]:
@@ -115,9 +127,10 @@ class _Assembly:
 
     def _projection(self, layer: Any, kind: Projection, shape: FusedShape) -> Product:
         sources = [self._source(layer.get_submodule(name)) for name in self._modules(kind)]
+        weight, bias = fused(sources, shape.row_order)
         if self._ranks is None:
-            return projection(sources, self._device)
-        part = projection([self._shard.cut(kind, shape, *fused(sources))], self._device)
+            return projection([(weight, bias)], self._device)
+        part = projection([self._shard.cut(kind, shape, weight, bias)], self._device)
         return SummedLinear(part, self._ranks) if kind in SUMMED else part
 
     def _source(self, module: Any) -> tuple[Tensor, Tensor | None]:
@@ -136,6 +149,13 @@ class _Assembly:
         part = projection([(weight[rows], None if bias is None else bias[rows])], self._device)
         return GatheredHead(part, self._ranks, len(weight))
 
+    def _row_order(self, kind: Projection) -> tuple[int, ...] | None:
+        if kind is not Projection.QKV or self._layout.whole:
+            return None
+        own, dim = self._layout.order(), self._head_dim
+        turned = [head * dim + d for head in range(self._query_heads + self._key_heads) for d in own]
+        return (*turned, *range(len(turned), len(turned) + self._key_heads * dim))
+
     def _shapes(self, layer: Any) -> dict[Projection, FusedShape]:
         hidden = self._config.hidden_size
         queries, keys = self._query_heads * self._head_dim, self._key_heads * self._head_dim
@@ -146,7 +166,7 @@ class _Assembly:
             Projection.GATE_UP: (hidden, [("gate", inner), ("up", inner)] if self._family.gated else [("up", inner)]),
             Projection.DOWN: (inner, [("down", hidden)]),
         }
-        return {kind: fused_shape(*rows[kind], self._modules(kind)) for kind in Projection}
+        return {kind: fused_shape(*rows[kind], self._modules(kind), self._row_order(kind)) for kind in Projection}
 
     def _norm(self, module: Any) -> Norm:
         epsilon = getattr(self._config, self._family.norm_epsilon)
@@ -166,7 +186,7 @@ class _Assembly:
         query_heads, key_heads = self._shard.of(self._query_heads), self._shard.of(self._key_heads)
         heads = ((family.query_norm, query_heads), (family.key_norm, key_heads))
         weights = [layer.get_submodule(name).weight.detach().expand(count, -1) for name, count in heads]
-        weight = torch.cat(weights).to(self._device)
+        weight = torch.cat(weights)[:, self._layout.order()].to(self._device)
         if family.norm is NormKind.RMS_OFFSET:
             weight = offset_weight(weight)
         return head_norm(weight, getattr(self._config, family.norm_epsilon), self._kernels)
@@ -181,17 +201,26 @@ class _Assembly:
         # Rounded to the model's dtype, as transformers does: the model was trained with it.
         return Embedding(tokens, positions, torch.tensor(scale, dtype=tokens.dtype).item())
 
-    def _rotary(self, max_context_tokens: int) -> RotaryTable:
-        if self._family.rotary is None:  # nothing turns: an angle of zero at each position
+    def _rotary(self, kind: RotaryKind, max_context_tokens: int) -> RotaryTable:
+        scale = self._family.query_scale
+        if not kind.turns or self._family.rotary is None:
             cos = torch.ones(max_context_tokens, self._head_dim)
             sin = torch.zeros_like(cos)
         else:
             positions = torch.arange(max_context_tokens).unsqueeze(0)
             embedding: Any = self._decoder.get_submodule(self._family.rotary)
-            cos, sin = (table[0] for table in embedding(torch.zeros(1, dtype=torch.float32), positions))
+            of_type = {} if kind.layer_type is None else {"layer_type": kind.layer_type}
+            cos, sin = (table[0] for table in embedding(torch.zeros(1, dtype=torch.float32), positions, **of_type))
+            cos, sin = self._layout.factors(cos, sin)
         return RotaryTable(
             cos.to(self._device),
             sin.to(self._device),
             query_heads=self._shard.of(self._query_heads),
             key_heads=self._shard.of(self._key_heads),
+            query_scale=None if scale is None else scale(self._config),
         )
+
+    def _finish(self) -> Callable[[Tensor], Tensor] | None:
+        name = self._family.logit_softcap
+        cap = None if name is None else getattr(self._config, name)
+        return None if cap is None else lambda logits: logits.div_(cap).tanh_().mul_(cap)

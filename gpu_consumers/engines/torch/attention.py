@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gpu_consumers.engines.torch.attention_rule import FULL_ATTENTION, AttentionRule
 from gpu_consumers.engines.torch.batch import ChunkIndex, DecodeIndex, DecodeTable, StepBatch
 from gpu_consumers.engines.torch.flash import flash_attention
 from gpu_consumers.engines.torch.kv_memory import LayerMemory
@@ -16,33 +17,45 @@ from gpu_consumers.engines.torch.native import Kernels
 
 
 def attend(
-    qkv: Tensor, batch: StepBatch, layer: LayerMemory, *, query_heads: int, kernels: Kernels | None = None
+    qkv: Tensor,
+    batch: StepBatch,
+    layer: LayerMemory,
+    *,
+    query_heads: int,
+    rule: AttentionRule = FULL_ATTENTION,
+    kernels: Kernels | None = None,
 ) -> Tensor:
     """[tokens, query heads + 2 * key-value heads, head_dim] -> [tokens, query heads * head_dim]."""
     if batch.paged is not None:
-        return flash_attention(qkv[:, :query_heads], batch.paged, layer)
+        return flash_attention(qkv[:, :query_heads], batch.paged, layer, rule)
     decodes = batch.decodes
     if decodes is not None and not batch.chunks:
-        return _decoded(qkv[:, :query_heads], decodes, layer, kernels)
+        return _decoded(qkv[:, :query_heads], decodes, layer, rule, kernels)
     out = qkv.new_empty(qkv.shape[0], query_heads, qkv.shape[-1])
     if decodes is not None:
         queries = qkv[: decodes.count, :query_heads]
-        out[: decodes.count].flatten(1).copy_(_decoded(queries, decodes, layer, kernels))
+        out[: decodes.count].flatten(1).copy_(_decoded(queries, decodes, layer, rule, kernels))
     for chunk in batch.chunks:
-        out[chunk.begin : chunk.end] = chunk_attention(qkv[chunk.begin : chunk.end], chunk, layer, query_heads)
+        out[chunk.begin : chunk.end] = chunk_attention(qkv[chunk.begin : chunk.end], chunk, layer, query_heads, rule)
     return out.flatten(1)
 
 
 def _decoded(
-    queries: Tensor, decodes: DecodeIndex | DecodeTable, layer: LayerMemory, kernels: Kernels | None
+    queries: Tensor,
+    decodes: DecodeIndex | DecodeTable,
+    layer: LayerMemory,
+    rule: AttentionRule,
+    kernels: Kernels | None,
 ) -> Tensor:
     if isinstance(decodes, DecodeIndex):
-        return decode_attention(queries, decodes, layer)
+        return decode_attention(queries, decodes, layer, rule)
     assert kernels is not None, "a step was made for the compiled kernels, and there are none"
-    return kernels.attend(queries, layer.keys, layer.values, decodes.blocks, decodes.lengths)
+    return kernels.attend(
+        queries, layer.keys, layer.values, decodes.blocks, decodes.lengths, window=rule.window, softcap=rule.softcap
+    )
 
 
-def decode_attention(queries: Tensor, index: DecodeIndex, layer: LayerMemory) -> Tensor:
+def decode_attention(queries: Tensor, index: DecodeIndex, layer: LayerMemory, rule: AttentionRule) -> Tensor:
     """One query for each sequence: [decodes, query heads, head_dim] -> [decodes, query heads * head_dim].
 
     Scores are taken block by block over a contiguous range of memory, so the cost is that of the tokens held,
@@ -62,13 +75,16 @@ def decode_attention(queries: Tensor, index: DecodeIndex, layer: LayerMemory) ->
 
     asked = queries.index_select(0, index.owner).view(products, group, head_dim)
     by_block = torch.bmm(asked, keys.transpose(1, 2)).view(-1, block_tokens)
-    scores = by_block.index_select(0, index.score_rows).view(count, query_heads, -1).add_(index.mask)
-    weights = scores.softmax(-1).view(-1, block_tokens).index_select(0, index.weight_rows)
-    parts = torch.bmm(weights.view(products, group, block_tokens), values).view(index.blocks, -1)
+    scores = _capped(by_block.index_select(0, index.score_rows).view(count, query_heads, -1), rule)
+    weights = scores.add_(index.masks[rule.window]).softmax(-1).view(-1, block_tokens)
+    parts = weights.index_select(0, index.weight_rows).view(products, group, block_tokens)
+    parts = torch.bmm(parts, values).view(index.blocks, -1)
     return F.embedding_bag(index.members, parts, index.offsets, mode="sum")
 
 
-def chunk_attention(qkv: Tensor, chunk: ChunkIndex, layer: LayerMemory, query_heads: int) -> Tensor:
+def chunk_attention(
+    qkv: Tensor, chunk: ChunkIndex, layer: LayerMemory, query_heads: int, rule: AttentionRule
+) -> Tensor:
     """Causal attention of one prefill chunk -> [tokens, query heads, head_dim].
 
     The key-value head stands in the place of the batch, so that its queries share it by a stride of zero.
@@ -82,16 +98,30 @@ def chunk_attention(qkv: Tensor, chunk: ChunkIndex, layer: LayerMemory, query_he
     else:
         keys = _sequence(layer.keys, chunk.blocks, chunk.length)
         values = _sequence(layer.values, chunk.blocks, chunk.length)
-    group = query_heads // key_heads
-    attended = F.scaled_dot_product_attention(
-        queries,
-        keys.unsqueeze(1).expand(-1, group, -1, -1),
-        values.unsqueeze(1).expand(-1, group, -1, -1),
-        attn_mask=chunk.mask,
-        is_causal=chunk.mask is None,
-        scale=1.0,
-    )
+    group, mask = query_heads // key_heads, chunk.masks[rule.window]
+    keys, values = keys.unsqueeze(1).expand(-1, group, -1, -1), values.unsqueeze(1).expand(-1, group, -1, -1)
+    if rule.softcap is None:
+        attended = F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, is_causal=mask is None, scale=1.0
+        )
+    else:
+        attended = _softcapped_attention(queries, keys, values, mask, rule)
     return attended.permute(2, 0, 1, 3).reshape(tokens, query_heads, head_dim)
+
+
+def _softcapped_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, rule: AttentionRule
+) -> Tensor:
+    """What torch's own attention has no option for. [key-value heads, group, tokens, head_dim] each."""
+    scores = _capped(torch.matmul(queries, keys.transpose(2, 3)), rule)
+    if mask is None:
+        mask = torch.full_like(scores[0, 0], float("-inf")).triu_(1)
+    return torch.matmul(scores.add_(mask).softmax(-1), values)
+
+
+def _capped(scores: Tensor, rule: AttentionRule) -> Tensor:
+    """In place."""
+    return scores if rule.softcap is None else scores.div_(rule.softcap).tanh_().mul_(rule.softcap)
 
 
 def _sequence(memory: Tensor, blocks: Tensor, length: int) -> Tensor:

@@ -6,6 +6,7 @@ each prefill chunk.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gpu_consumers.engines.slots import StepWork
+from gpu_consumers.engines.torch.attention_rule import Window
 from gpu_consumers.engines.torch.flash import PagedIndex, index_tensor, paged_index
 from gpu_consumers.engines.torch.kv_memory import KvMemory
 from gpu_consumers.plan import PrefillChunk
@@ -30,7 +32,7 @@ class DecodeIndex:
     owner: [blocks] which decode's query each block is compared with (0 for a block of nobody in this step).
     score_rows: [decodes * heads * columns] for each decode, head and place in its sequence: the row of scores, of
         [blocks * heads, block_tokens].
-    mask: [decodes, 1, columns * block_tokens] 0 where there is a token and -inf where not.
+    masks: by window, [decodes, 1, columns * block_tokens] 0 where there is a token in sight and -inf where not.
     weight_rows: [blocks * heads] the way back: the row of weights, of [decodes * heads * columns, block_tokens].
     members: block places decode by decode; `offsets`: where each decode's begin.
     """
@@ -41,7 +43,7 @@ class DecodeIndex:
     blocks: int
     owner: Tensor
     score_rows: Tensor
-    mask: Tensor
+    masks: Mapping[Window, Tensor]
     weight_rows: Tensor
     members: Tensor
     offsets: Tensor
@@ -63,15 +65,17 @@ class DecodeTable:
 class ChunkIndex:
     """How one prefill chunk attends: its rows of the step, and what lies before it in its sequence.
 
-    blocks: the sequence's blocks, this chunk's included, and mask [tokens, start + tokens]; both None for a
-        chunk that begins its sequence, which attends to itself alone.
+    blocks: the sequence's blocks, this chunk's included; None for a chunk that begins its sequence, which attends
+        to itself alone.
+    masks: by window, [tokens, start + tokens] 0 for what a token attends to and -inf for the rest; None where plain
+        causality says it all.
     """
 
     begin: int
     end: int
     length: int
     blocks: Tensor | None
-    mask: Tensor | None
+    masks: Mapping[Window, Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +114,18 @@ class StepBatch:
 
 
 def build_batch(
-    work: StepWork, memory: KvMemory, *, query_heads: int, dtype: torch.dtype, compiled: bool = False
+    work: StepWork,
+    memory: KvMemory,
+    *,
+    query_heads: int,
+    dtype: torch.dtype,
+    windows: Collection[Window] = (None,),
+    compiled: bool = False,
 ) -> StepBatch:
-    """`memory` must have room for every token of the step (`KvMemory.make_room`). compiled: for the kernels in C++.
+    """`memory` must have room for every token of the step (`KvMemory.make_room`).
 
-    A memory whose layout is for FlashAttention gets a step for it.
+    windows: those of the model's layers. compiled: for the kernels in C++. A memory whose layout is for FlashAttention
+    gets a step for it.
     """
     device, is_paged = memory.layers[0].rows.device, memory.layout.tokens_first
     token_ids = [decode.token_id for decode in work.decodes]
@@ -132,14 +143,17 @@ def build_batch(
         places.extend(memory.place(chunk.slot, position) for position in span)
         spans.append((chunk.slot, len(chunk.token_ids), span.stop))
         if not is_paged:
-            chunks.append(_chunk_index(chunk, begin, memory.blocks_of(chunk.slot), dtype, device))
+            chunks.append(_chunk_index(chunk, begin, memory.blocks_of(chunk.slot), windows, dtype, device))
         if chunk.last:
             output_rows.append(len(token_ids) - 1)
             output_slots.append(chunk.slot)
     at = index_tensor(places, device)
     decodes: DecodeIndex | DecodeTable | None = None
     if work.decodes and not is_paged:
-        decodes = _decode_table(work, memory) if compiled else _decode_index(work, memory, query_heads, dtype, device)
+        if compiled:
+            decodes = _decode_table(work, memory)
+        else:
+            decodes = _decode_index(work, memory, query_heads, windows, dtype, device)
     return StepBatch(
         token_ids=index_tensor(token_ids, device),
         positions=index_tensor(positions, device),
@@ -154,14 +168,27 @@ def build_batch(
 
 
 def _chunk_index(
-    chunk: PrefillChunk, begin: int, blocks: list[int], dtype: torch.dtype, device: torch.device
+    chunk: PrefillChunk,
+    begin: int,
+    blocks: list[int],
+    windows: Collection[Window],
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> ChunkIndex:
     tokens = len(chunk.token_ids)
     length = chunk.start + tokens
-    if chunk.start == 0:
-        return ChunkIndex(begin, begin + tokens, length, None, None)
-    mask = torch.full((tokens, length), float("-inf"), dtype=dtype, device=device).triu_(chunk.start + 1)
-    return ChunkIndex(begin, begin + tokens, length, torch.tensor(blocks, device=device), mask)
+    held = torch.tensor(blocks, device=device) if chunk.start else None
+    masks = {window: _chunk_mask(chunk.start, tokens, window, dtype, device) for window in windows}
+    return ChunkIndex(begin, begin + tokens, length, held, masks)
+
+
+def _chunk_mask(start: int, tokens: int, window: Window, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+    slides = window is not None and start + tokens > window
+    if start == 0 and not slides:
+        return None
+    unseen = torch.full((tokens, start + tokens), float("-inf"), dtype=dtype, device=device)
+    mask = unseen.triu(start + 1)
+    return mask.add_(unseen.tril_(start - window)) if window is not None and slides else mask
 
 
 def _decode_table(work: StepWork, memory: KvMemory) -> DecodeTable:
@@ -175,7 +202,12 @@ def _decode_table(work: StepWork, memory: KvMemory) -> DecodeTable:
 
 
 def _decode_index(
-    work: StepWork, memory: KvMemory, query_heads: int, dtype: torch.dtype, device: torch.device
+    work: StepWork,
+    memory: KvMemory,
+    query_heads: int,
+    windows: Collection[Window],
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> DecodeIndex:
     held = [memory.blocks_of(decode.slot) for decode in work.decodes]
     count, columns = len(held), max(map(len, held))
@@ -195,10 +227,6 @@ def _decode_index(
     score_rows[owners, :, column_of] = members.unsqueeze(-1) * query_heads + heads
     weight_rows = torch.zeros(blocks, query_heads, dtype=torch.long, device=device)
     weight_rows[members] = (owners.unsqueeze(-1) * query_heads + heads) * columns + column_of.unsqueeze(-1)
-    lengths = torch.tensor([decode.position + 1 for decode in work.decodes], device=device)
-    most = columns * memory.layout.block_tokens
-    absent = torch.arange(most, device=device) >= lengths.unsqueeze(-1)
-    mask = torch.zeros(count, most, dtype=dtype, device=device).masked_fill_(absent, float("-inf"))
     return DecodeIndex(
         count=count,
         columns=columns,
@@ -206,8 +234,23 @@ def _decode_index(
         blocks=blocks,
         owner=owner,
         score_rows=score_rows.view(-1),
-        mask=mask.unsqueeze(1),
+        masks=_decode_masks(work, columns * memory.layout.block_tokens, windows, dtype, device),
         weight_rows=weight_rows.view(-1),
         members=members,
         offsets=offsets,
     )
+
+
+def _decode_masks(
+    work: StepWork, most_tokens: int, windows: Collection[Window], dtype: torch.dtype, device: torch.device
+) -> dict[Window, Tensor]:
+    lengths = torch.tensor([decode.position + 1 for decode in work.decodes], device=device).unsqueeze(-1)
+    places = torch.arange(most_tokens, device=device)
+    masks: dict[Window, Tensor] = {}
+    for window in windows:
+        unseen = places >= lengths
+        if window is not None:
+            unseen |= places < lengths - window
+        mask = torch.zeros(unseen.shape, dtype=dtype, device=device).masked_fill_(unseen, float("-inf"))
+        masks[window] = mask.unsqueeze(1)
+    return masks

@@ -66,6 +66,7 @@ class TorchEngine:
         self._around: Around = uninstrumented
         self._graphs: DecodeGraphs | None = None
         self._records_graphs = records_graphs
+        self._windows = frozenset(rule.window for rule in model.rules)
         self._memory = KvMemory(
             model.kv_shape,
             slots=info.slots,
@@ -73,7 +74,7 @@ class TorchEngine:
             dtype=dtype,
             device=device,
             prefix_cache_bytes=prefix_cache_bytes,
-            layout=PAGED if can_flash(device, dtype, model.kv_shape.head_dim) else KvLayout(),
+            layout=PAGED if can_flash(device, dtype, model.kv_shape.head_dim, model.rules) else KvLayout(),
         )
 
     @property
@@ -247,7 +248,7 @@ class TorchEngine:
         with self._around("build"):
             batch = build_batch(
                 work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype,
-                compiled=self._model.kernels is not None,
+                windows=self._windows, compiled=self._model.kernels is not None,
             )  # fmt: skip
         with self._around("forward"), _threads_for(len(batch.token_ids)):
             return self._model.forward(batch, self._memory), batch.output_slots

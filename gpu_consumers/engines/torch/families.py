@@ -6,7 +6,7 @@ A family is data. `assembly` reads a transformers model by it, and one forward p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import sqrt
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from transformers import PretrainedConfig
 
 from gpu_consumers.engines.torch.activations import named
+from gpu_consumers.engines.torch.layer_kinds import layer_kinds, refuse_unknown_angles
 from gpu_consumers.errors import UnsupportedModelError
 
 
@@ -29,17 +30,17 @@ class NormKind(StrEnum):
 class Family:
     """How transformers names the modules of a causal model, and what is done with them. The defaults are Llama's.
 
-    model_type: as in the configuration.
+    model_types: as in the configuration: what transformers makes the same modules of.
     decoder and what follows it: paths of modules, the latter within the decoder; None where there is no such module.
     layers: where the decoder's layers are. The names after it are paths within a layer.
     qkv: the projections of query, key and value in this order, or one that holds them all. gate_up likewise; a plain
         MLP has one.
     transposed: weights lie [in, out], as GPT-2's do.
-    activation, norm_epsilon: the names of their fields in the configuration.
-    embedding_scale: what embeddings are multiplied with.
+    norm_epsilon, activation, attention_softcap, logit_softcap: the names of their fields in the configuration.
+    embedding_scale: what embeddings are multiplied with. query_scale: what scores are (None: head_dim ** -0.5).
     """
 
-    model_type: str
+    model_types: tuple[str, ...]
     decoder: str = "model"
     embedding: str = "embed_tokens"
     positions: str | None = None
@@ -48,7 +49,9 @@ class Family:
 
     layers: str = "layers"
     attention_norm: str = "input_layernorm"
+    attention_post_norm: str | None = None
     mlp_norm: str = "post_attention_layernorm"
+    mlp_post_norm: str | None = None
     query_norm: str | None = None
     key_norm: str | None = None
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -62,20 +65,73 @@ class Family:
     norm_epsilon: str = "rms_norm_eps"
     activation: str = "hidden_act"
     embedding_scale: Callable[[PretrainedConfig], float] | None = None
+    query_scale: Callable[[PretrainedConfig], float] | None = None
+    attention_softcap: str | None = None
+    logit_softcap: str | None = None
 
 
 def _sqrt_of_hidden_size(config: PretrainedConfig) -> float:
     return sqrt(config.hidden_size)
 
 
+def _query_scale_of_gemma(config: PretrainedConfig) -> float:
+    return float(config.query_pre_attn_scalar**-0.5)
+
+
+def _query_scale_of_gpt2(config: PretrainedConfig) -> float:
+    return float((config.hidden_size // config.num_attention_heads) ** -0.5) if config.scale_attn_weights else 1.0
+
+
+_LLAMA: Final = Family(("llama",))
+
+_GEMMA_2: Final = replace(
+    _LLAMA,
+    model_types=("gemma2",),
+    attention_post_norm="post_attention_layernorm",
+    mlp_norm="pre_feedforward_layernorm",
+    mlp_post_norm="post_feedforward_layernorm",
+    norm=NormKind.RMS_OFFSET,
+    activation="hidden_activation",
+    embedding_scale=_sqrt_of_hidden_size,
+    query_scale=_query_scale_of_gemma,
+    attention_softcap="attn_logit_softcapping",
+    logit_softcap="final_logit_softcapping",
+)
+
 FAMILIES: Final[dict[str, Family]] = {
-    "LlamaForCausalLM": Family("llama"),
-    "MistralForCausalLM": Family("mistral"),
-    "Qwen2ForCausalLM": Family("qwen2"),
-    "Qwen3ForCausalLM": Family("qwen3", query_norm="self_attn.q_norm", key_norm="self_attn.k_norm"),
-    "GemmaForCausalLM": Family("gemma", norm=NormKind.RMS_OFFSET, embedding_scale=_sqrt_of_hidden_size),
+    "LlamaForCausalLM": _LLAMA,
+    "MistralForCausalLM": replace(_LLAMA, model_types=("mistral", "ministral")),
+    "MinistralForCausalLM": replace(_LLAMA, model_types=("ministral",)),
+    "SmolLM3ForCausalLM": replace(_LLAMA, model_types=("smollm3",)),
+    "Qwen2ForCausalLM": replace(_LLAMA, model_types=("qwen2",)),
+    "Qwen3ForCausalLM": replace(
+        _LLAMA, model_types=("qwen3",), query_norm="self_attn.q_norm", key_norm="self_attn.k_norm"
+    ),
+    "Phi3ForCausalLM": replace(
+        _LLAMA, model_types=("phi3",), qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)
+    ),
+    "GemmaForCausalLM": replace(
+        _LLAMA, model_types=("gemma",), norm=NormKind.RMS_OFFSET, embedding_scale=_sqrt_of_hidden_size
+    ),
+    "Gemma2ForCausalLM": _GEMMA_2,
+    "Gemma3ForCausalLM": replace(
+        _GEMMA_2,
+        model_types=("gemma3_text",),
+        query_norm="self_attn.q_norm",
+        key_norm="self_attn.k_norm",
+        attention_softcap=None,
+    ),
+    "Starcoder2ForCausalLM": replace(
+        _LLAMA,
+        model_types=("starcoder2",),
+        gate_up=("mlp.c_fc",),
+        down="mlp.c_proj",
+        gated=False,
+        norm=NormKind.LAYER,
+        norm_epsilon="norm_epsilon",
+    ),
     "GPT2LMHeadModel": Family(
-        "gpt2",
+        ("gpt2",),
         decoder="transformer",
         embedding="wte",
         positions="wpe",
@@ -93,11 +149,10 @@ FAMILIES: Final[dict[str, Family]] = {
         norm=NormKind.LAYER,
         norm_epsilon="layer_norm_epsilon",
         activation="activation_function",
+        query_scale=_query_scale_of_gpt2,
     ),
 }
 """By the architecture that a configuration names: those whose output tests hold against `generate()`."""
-
-_ROPE_TYPES: Final = ("default", "linear", "llama3", "yarn")  # those whose angles depend on the position alone
 
 _REFUSED_OPTIONS: Final = {
     "add_cross_attention": "attends to an encoder",
@@ -113,27 +168,15 @@ def family_of(config: PretrainedConfig) -> Family:
     family = FAMILIES.get(architecture)
     if family is None:
         raise UnsupportedModelError(f"the model is a {architecture}; the torch engine runs {', '.join(FAMILIES)}")
-    if config.model_type != family.model_type:
+    if config.model_type not in family.model_types:
         raise UnsupportedModelError(
-            f"the model is a {architecture}, whose model_type is {family.model_type!r}, "
+            f"the model is a {architecture}, whose model_type is {' or '.join(map(repr, family.model_types))}, "
             f"but its configuration says {config.model_type!r}: correct one of them"
         )
     for option, meaning in _REFUSED_OPTIONS.items():
         if getattr(config, option, None):
             raise UnsupportedModelError(f"the model {meaning} ({option}), which the torch engine does not")
     named(getattr(config, family.activation))
-    rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rope_type not in _ROPE_TYPES:
-        raise UnsupportedModelError(
-            f"the model's rotary embedding is {rope_type!r}; supported are {', '.join(_ROPE_TYPES)}"
-        )
-    if _slides(config):
-        raise UnsupportedModelError("the model attends to a sliding window, which the torch engine does not")
+    refuse_unknown_angles(config)
+    layer_kinds(config, rotary=family.rotary is not None)
     return family
-
-
-def _slides(config: PretrainedConfig) -> bool:
-    kinds = getattr(config, "layer_types", None)
-    if kinds is not None:
-        return any(kind != "full_attention" for kind in kinds)
-    return getattr(config, "sliding_window", None) is not None

@@ -5,6 +5,7 @@ torch brings the kernel (`torch.nn.attention.varlen`); it runs on CUDA devices f
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
+from gpu_consumers.engines.torch.attention_rule import FULL_ATTENTION, AttentionRule
 from gpu_consumers.engines.torch.kv_memory import KvMemory, LayerMemory
 
 _DTYPES: Final = frozenset({torch.bfloat16, torch.float16})
@@ -59,21 +61,28 @@ def index_tensor(values: Any, device: torch.device, dtype: torch.dtype = torch.l
     return torch.tensor(values, dtype=dtype, pin_memory=True).to(device, non_blocking=True)
 
 
-def flash_attention(queries: Tensor, index: PagedIndex, layer: LayerMemory) -> Tensor:
-    """Causal: [tokens, query heads, head_dim], scaled and rotated -> [tokens, query heads * head_dim].
+def flash_attention(
+    queries: Tensor, index: PagedIndex, layer: LayerMemory, rule: AttentionRule = FULL_ATTENTION
+) -> Tensor:
+    """[tokens, query heads, head_dim], scaled and rotated -> [tokens, query heads * head_dim].
 
     The layer's keys are in memory already, and lie tokens first (`kv_memory.PAGED`).
     """
+    before = -1 if rule.window is None else rule.window - 1
     attended: Any = varlen_attn(
         queries, layer.keys.transpose(1, 2), layer.values.transpose(1, 2), index.query_starts, None,
-        index.most_queries, index.most_keys, scale=1.0, window_size=(-1, 0), enable_gqa=True,
+        index.most_queries, index.most_keys, scale=1.0, window_size=(before, 0), enable_gqa=True,
         seqused_k=index.lengths, block_table=index.blocks,
     )  # fmt: skip
     return attended.flatten(1)  # type: ignore[no-any-return]
 
 
-def can_flash(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether the kernel takes this here."""
+def can_flash(
+    device: torch.device, dtype: torch.dtype, head_dim: int, rules: Collection[AttentionRule] = (FULL_ATTENTION,)
+) -> bool:
+    """Whether the kernel takes this here, in layers of these rules."""
+    if any(rule.softcap is not None for rule in rules):
+        return False
     if device.type != "cuda" or dtype not in _DTYPES or head_dim > _MAX_HEAD_DIM or head_dim % 8:
         return False
     return torch.cuda.get_device_capability(device)[0] >= _AMPERE

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from transformers import PretrainedConfig
 
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.engines.torch.assembly import build_model
 from gpu_consumers.engines.torch.checkpoint import eos_token_ids, read_config, read_weights
 from gpu_consumers.engines.torch.engine import TorchEngine
 from gpu_consumers.engines.torch.families import family_of
+from gpu_consumers.engines.torch.layer_kinds import longest_context
 from gpu_consumers.engines.torch.native import kernels_for
 from gpu_consumers.engines.torch.parallel.ranks import Ranks
 from gpu_consumers.errors import EngineConfigurationError
@@ -56,7 +56,7 @@ def load_torch_engine(
     _at_least_one("slots", slots)
     config = read_config(Path(path))
     family = family_of(config)
-    context = _context(config, max_context_tokens)
+    context = _context(longest_context(config), max_context_tokens)
     step_tokens = (256 if torch_device.type == "cpu" else 2048) + slots if max_step_tokens is None else max_step_tokens
     _at_least_one("max_step_tokens", step_tokens)
     loaded = read_weights(Path(path), torch_dtype)
@@ -80,8 +80,7 @@ def load_torch_engine(
     )
 
 
-def _context(config: PretrainedConfig, wanted: int | None) -> int:
-    longest: int = config.max_position_embeddings
+def _context(longest: int, wanted: int | None) -> int:
     if wanted is None:
         return longest
     _at_least_one("max_context_tokens", wanted)

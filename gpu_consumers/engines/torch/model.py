@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from gpu_consumers.engines.torch.activations import Activation
 from gpu_consumers.engines.torch.attention import attend
+from gpu_consumers.engines.torch.attention_rule import FULL_ATTENTION, AttentionRule
 from gpu_consumers.engines.torch.batch import StepBatch
 from gpu_consumers.engines.torch.embedding import Embedding
 from gpu_consumers.engines.torch.kv_memory import KvMemory, KvShape
@@ -20,12 +21,19 @@ from gpu_consumers.engines.torch.rotary import RotaryTable, Rotation
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of one layer."""
+    """Weights of one layer, and what is its own.
+
+    post: what the output of a projection goes through before it is added to the residual.
+    rotary: which of the model's tables turns its heads.
+    """
 
     projections: Mapping[Projection, Product]
     attention_norm: Norm
     mlp_norm: Norm
     head_norm: HeadNorm | None = None
+    post: Mapping[Projection, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    rotary: int = 0
+    rule: AttentionRule = FULL_ATTENTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,7 @@ class CausalModel:
     query_heads, kv_shape.heads: those that are computed here (all of them, unless layers are split over devices).
     head: gives no logits on a rank that samples nothing.
     activation: between the two products of the MLP.
+    finish: what becomes of the head's products; None: they are the logits.
     shapes: what each projection of the whole model is fused of, the same in every layer.
     layers_path: the module of the checkpoint that holds the layers, such as "model.layers".
     kernels: the compiled ones for attention; None: torch's own operations.
@@ -44,13 +53,18 @@ class CausalModel:
     layers: tuple[Layer, ...]
     norm: Norm
     head: Callable[[Tensor], Tensor | None]
-    rotary: RotaryTable
+    rotaries: tuple[RotaryTable, ...]
     activation: Activation
     query_heads: int
     kv_shape: KvShape
     shapes: Mapping[Projection, FusedShape]
     layers_path: str
+    finish: Callable[[Tensor], Tensor] | None = None
     kernels: Kernels | None = None
+
+    @property
+    def rules(self) -> frozenset[AttentionRule]:
+        return frozenset(layer.rule for layer in self.layers)
 
     def forward(self, batch: StepBatch, memory: KvMemory) -> Tensor | None:
         """Logits [output rows, vocabulary], or None where no token's logits are wanted, or not those of this rank.
@@ -58,9 +72,9 @@ class CausalModel:
         Writes the step's keys and values to `memory`.
         """
         hidden = self.embedding(batch.token_ids, batch.positions)
-        rotation = self.rotary.at(batch.positions, hidden.dtype)
+        rotations = [table.at(batch.positions, hidden.dtype) for table in self.rotaries]
         for number, layer in enumerate(self.layers):
-            attended = self._attended(number, hidden, batch, memory, rotation)
+            attended = self._attended(number, hidden, batch, memory, rotations[layer.rotary])
             if number == len(self.layers) - 1:
                 # Only the keys of the other tokens were wanted; they are written.
                 if not batch.output_slots:
@@ -69,7 +83,8 @@ class CausalModel:
             hidden = self._added(hidden, number, Projection.ATTENTION_OUT, attended, batch)
             inner = self._projected(number, Projection.GATE_UP, layer.mlp_norm(hidden), batch)
             hidden = self._added(hidden, number, Projection.DOWN, self.activation(inner), batch)
-        return self.head(self.norm(hidden))
+        logits = self.head(self.norm(hidden))
+        return logits if logits is None or self.finish is None else self.finish(logits)
 
     def _projected(self, number: int, kind: Projection, x: Tensor, batch: StepBatch) -> Tensor:
         """A projection of layer `number` of x, whose rows are the tokens of `batch`."""
@@ -77,6 +92,9 @@ class CausalModel:
 
     def _added(self, residual: Tensor, number: int, kind: Projection, x: Tensor, batch: StepBatch) -> Tensor:
         """The same, added to `residual`."""
+        post = self.layers[number].post.get(kind)
+        if post is not None:
+            return residual + post(self._projected(number, kind, x, batch))
         return self.layers[number].projections[kind].added_to(residual, x)
 
     def _attended(self, number: int, hidden: Tensor, batch: StepBatch, memory: KvMemory, rotation: Rotation) -> Tensor:
@@ -93,4 +111,4 @@ class CausalModel:
         else:
             rotation.apply(qkv[:, : self.query_heads + key_heads])
             held.rows[batch.kv_rows] = qkv[:, self.query_heads :]
-        return attend(qkv, batch, held, query_heads=self.query_heads, kernels=self.kernels)
+        return attend(qkv, batch, held, query_heads=self.query_heads, rule=layer.rule, kernels=self.kernels)

@@ -52,10 +52,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class FusedShape:
-    """A fused weight [out, in] of one projection: its parts in order, which fill all of its rows."""
+    """A fused weight [out, in] of one projection: its parts in order, which fill all of its rows.
+
+    row_order: the rows of the parts in the order in which the weight has them, where it is another (see
+        `rotary.RotaryLayout`); they never leave their head.
+    """
 
     inputs: int
     parts: tuple[Part, ...]
+    row_order: tuple[int, ...] | None = None
 
     @property
     def outputs(self) -> int:
@@ -66,7 +71,9 @@ class FusedShape:
         return (part for part in self.parts if part.module == module)
 
 
-def fused_shape(inputs: int, rows: Sequence[tuple[str, int]], modules: Sequence[str]) -> FusedShape:
+def fused_shape(
+    inputs: int, rows: Sequence[tuple[str, int]], modules: Sequence[str], row_order: tuple[int, ...] | None = None
+) -> FusedShape:
     """rows: name and size of each part. modules: one for each part, or one that holds them all."""
     begins = list(accumulate((size for _, size in rows), initial=0))
     own = len(modules) == len(rows)
@@ -76,6 +83,7 @@ def fused_shape(inputs: int, rows: Sequence[tuple[str, int]], modules: Sequence[
             Part(name, modules[i] if own else modules[0], 0 if own else begins[i], begins[i], size)
             for i, (name, size) in enumerate(rows)
         ),
+        row_order,
     )
 
 
@@ -88,7 +96,14 @@ def projection(sources: Sequence[tuple[Tensor, Tensor | None]], device: torch.de
     return Linear(weight.to(device), None if bias is None else bias.to(device))
 
 
-def fused(sources: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
-    """Weights and biases of one input as one weight [out, in] and one bias [out]."""
+def fused(
+    sources: Sequence[tuple[Tensor, Tensor | None]], row_order: Sequence[int] | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Weights and biases of one input as one weight [out, in] and one bias [out]. row_order: see `FusedShape`."""
+    weight = torch.cat([weight for weight, _ in sources])
     biases = [bias for _, bias in sources if bias is not None]
-    return torch.cat([weight for weight, _ in sources]), torch.cat(biases) if biases else None
+    bias = torch.cat(biases) if biases else None
+    if row_order is None:
+        return weight, bias
+    rows = torch.tensor(row_order)
+    return weight[rows], None if bias is None else bias[rows]

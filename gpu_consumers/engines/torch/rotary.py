@@ -9,6 +9,40 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
+class RotaryLayout:
+    """Which dimensions of a head turn: the first `turning`; the rest stay as they are, at an angle of zero.
+
+    The arithmetic turns the halves of a whole head against each other. Where only a part turns, the dimensions of
+    queries and keys change places (in the weights that make them, once), so that each half begins with its half of
+    what turns. Scores are sums over dimensions, so they stay the same.
+    """
+
+    head_dim: int
+    turning: int
+
+    @property
+    def whole(self) -> bool:
+        return self.turning == self.head_dim
+
+    def order(self) -> list[int]:
+        """Dimensions of a head in the order in which they are computed: [head_dim]."""
+        turning, still = self.turning // 2, (self.head_dim - self.turning) // 2
+        rest = range(self.turning, self.head_dim)
+        return [*range(turning), *rest[:still], *range(turning, self.turning), *rest[still:]]
+
+    def factors(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """[positions, turning] both, of the dimensions that turn -> [positions, head_dim], of all in their order."""
+        if self.whole:
+            return cos, sin
+        half, still = self.turning // 2, (self.head_dim - self.turning) // 2
+        ones, zeros = cos.new_ones(len(cos), still), cos.new_zeros(len(cos), still)
+        return (
+            torch.cat((cos[:, :half], ones, cos[:, half:], ones), dim=-1),
+            torch.cat((sin[:, :half], zeros, sin[:, half:], zeros), dim=-1),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Rotation:
     """Factors of one step's tokens, [tokens, query heads + key heads, head_dim] each."""
 

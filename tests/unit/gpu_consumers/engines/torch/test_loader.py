@@ -85,6 +85,7 @@ def test_weights_that_lack_a_layer_are_named(directory: Path) -> None:
         ({"architectures": ["GPT2LMHeadModel"]}, "whose model_type is 'gpt2', but its configuration says 'llama'"),
         ({"architectures": None}, "the model is a none"),
         ({"hidden_act": "tanh"}, "activation is 'tanh'; supported are silu, "),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "has layers of linear_attention"),
         ({"use_bidirectional_attention": True}, "attends to tokens that follow"),
         ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "'dynamic'"),
     ],
@@ -94,15 +95,6 @@ def test_a_model_that_it_would_compute_wrongly_is_refused(
 ) -> None:
     edit(directory / "config.json", **changes)
     with pytest.raises(UnsupportedModelError, match=reason):
-        load_torch_engine(directory)
-
-
-@pytest.mark.parametrize("variant", ["mistral", "qwen2"])
-def test_a_sliding_window_is_refused(tmp_path: Path, model_directory: Directory, variant: str) -> None:
-    directory = shutil.copytree(model_directory(variant), tmp_path / "model")
-    kinds = {"layer_types": ["sliding_attention"] * 2} if variant == "qwen2" else {}
-    edit(directory / "config.json", sliding_window=64, use_sliding_window=True, max_window_layers=0, **kinds)
-    with pytest.raises(UnsupportedModelError, match="sliding window"):
         load_torch_engine(directory)
 
 
