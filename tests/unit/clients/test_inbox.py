@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
-from headrace_client.contract.events import TokenLogEvent
+from headrace_client.contract.events import TokenLogEvent, TokenLogprob, TokenLogprobs, TokensGenerated
 from headrace_client.errors import DeliveryFailed
 from headrace_client.inbox import Inbox
 from headrace_client.results import Failed, Finished, NotDelivered, Rejected, Result, TextDelta
@@ -54,6 +55,42 @@ def test_a_reader_who_falls_behind_gets_one_long_piece() -> None:
     apply_all(inbox, (*tokens(mine, ["a", "", "b"]), finished(mine, 3)))
 
     assert read_all(inbox) == [TextDelta(mine, "ab", (0, 1, 2), 0, 0), Finished(mine, "ab", finished(mine, 3))]
+
+
+def told(events: Iterable[TokensGenerated]) -> list[TokensGenerated]:
+    """With the log probability of each token, minus its place, and one likelier token."""
+    likelier = (TokenLogprob(token_id=9, utf8=b"x", logprob=-0.1),)
+    return [
+        replace(event, logprobs=(TokenLogprobs(logprob=-float(event.index), utf8=event.text.encode(), top=likelier),))
+        for event in events
+    ]
+
+
+def test_log_probabilities_come_with_their_tokens_each_once() -> None:
+    inbox, mine = Inbox(1000), submission()
+    inbox.follow(mine)
+    apply_all(inbox, told(tokens(mine, ["a", "b"])))
+    first = read_all(inbox)
+    apply_all(inbox, (*told(tokens(mine, ["a", "b", "c"], attempt=2)), finished(mine, 3, attempt=2)))
+    delta, end = read_all(inbox)
+
+    assert isinstance(first[0], TextDelta)
+    assert [entry.logprob for entry in first[0].logprobs] == [0.0, -1.0]
+    assert isinstance(delta, TextDelta)
+    assert (delta.text, [entry.logprob for entry in delta.logprobs]) == ("c", [-2.0])
+    assert isinstance(end, Finished)
+    assert [entry.utf8 for entry in end.logprobs] == [b"a", b"b", b"c"]
+
+
+def test_log_probabilities_count_for_what_waits() -> None:
+    plain, costly = inbox_with(1, most_unread=7), inbox_with(1, most_unread=7)
+    apply_all(plain, tokens(submission(1), ["a", "b"]))
+    apply_all(costly, told(tokens(submission(1), ["a", "b"])))
+
+    assert not plain.full("acme")
+    assert costly.full("acme")
+    read_all(costly)
+    assert costly.drained("acme")
 
 
 def test_a_worker_that_takes_over_repeats_nothing() -> None:

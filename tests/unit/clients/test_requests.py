@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace_client.contract.codec import decode, encode
-from headrace_client.contract.events import Message, RequestSubmitted
+from headrace_client.contract.events import LogitBias, Message, RequestSubmitted
 from headrace_client.contract.ids import new_request_id
 from headrace_client.errors import InvalidRequest
 from headrace_client.requests import build_request, check_fields
@@ -22,13 +22,16 @@ def built(**fields: Any) -> RequestSubmitted:
 def test_the_event_is_the_one_that_its_constructor_makes_and_can_be_written() -> None:
     request = built(
         prompt="hi", max_output_tokens=5, temperature=0.5, top_p=0.9, top_k=3, seed=1, stop="x", end_user="u",
-        metadata={"k": "v"}, deadline=timedelta(seconds=2),
+        metadata={"k": "v"}, deadline=timedelta(seconds=2), min_p=0.1, repetition_penalty=1.1, presence_penalty=0.5,
+        frequency_penalty=-0.5, logit_bias={7: -100.0}, top_logprobs=2, json_schema='{"type":"object"}',
     )  # fmt: skip
 
     assert request == RequestSubmitted(
         request_id=ID, tenant="acme", at_us=NOW_US, received_at_us=NOW_US, source="svc", model="chat",
         messages=(Message(role="user", content="hi"),), max_output_tokens=5, temperature=0.5, top_p=0.9, top_k=3,
-        seed=1, stop=("x",), deadline_at_us=NOW_US + 2_000_000, end_user="u", metadata={"k": "v"},
+        seed=1, stop=("x",), deadline_at_us=NOW_US + 2_000_000, end_user="u", metadata={"k": "v"}, min_p=0.1,
+        repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=-0.5, top_logprobs=2,
+        logit_bias=(LogitBias(token_id=7, bias=-100.0),), json_schema='{"type":"object"}',
     )  # fmt: skip
     assert decode(encode(request)) == request
 
@@ -67,6 +70,7 @@ def test_a_deadline_is_a_duration_or_a_time_with_a_zone() -> None:
         ({"messages": 5}, "messages are a sequence"),
         ({"prompt": "x", "stop": 5}, "stop is a text"),
         ({"prompt": "x", "deadline": 60}, "a deadline is a timedelta"),
+        ({"prompt": "x", "logit_bias": [7]}, "logit_bias maps token ids"),
         ({"prompt": "x", "tempreature": 1}, "does not take .'tempreature'."),
     ],
 )

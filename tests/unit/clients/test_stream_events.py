@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headrace_client import stream_events as events
@@ -46,3 +48,35 @@ def test_a_failed_response_is_an_error_of_its_kind() -> None:
     with pytest.raises(AnswerFailed) as broken:
         answer_of(events.ResponseFailed(ID, 9, {"error": None, "output": [{"type": "message"}]}))
     assert broken.value.status == 500
+
+
+TOLD = [
+    {
+        "token": "h\ufffd", "bytes": [104, 195], "logprob": -0.5,
+        "top_logprobs": [{"token": "H", "bytes": [72], "logprob": -1}],
+    }
+]  # fmt: skip
+ENTRY = events.Logprob("h\ufffd", b"h\xc3", -0.5, (events.Logprob("H", b"H", -1.0),))
+
+
+def test_log_probabilities_are_typed() -> None:
+    delta = events.parse_event({**frames_of()[3], "logprobs": TOLD})
+    assert isinstance(delta, events.OutputTextDelta)
+    assert delta.logprobs == (ENTRY,)
+    assert delta == events.OutputTextDelta(ID, 3, "one ", (ENTRY,))
+    part = {"type": "output_text", "text": "h", "logprobs": TOLD}
+    response = {"output": [{"type": "message", "content": [part]}]}
+    assert Answer(ID, "completed", "h", response).logprobs == (ENTRY,)
+
+
+@pytest.mark.parametrize("response", [{}, {"output": None}, {"output": [{"type": "message", "content": [{}]}]}])
+def test_an_answer_without_log_probabilities_has_none(response: dict[str, Any]) -> None:
+    assert Answer(ID, "completed", "h", response).logprobs == ()
+
+
+@pytest.mark.parametrize(
+    "told", [5, ["x"], [{}], [{**TOLD[0], "bytes": [256]}], [{**TOLD[0], "logprob": "x"}], [{**TOLD[0], "token": 5}]]
+)
+def test_log_probabilities_that_are_none_are_garbage(told: Any) -> None:
+    with pytest.raises(events.Garbage, match="log probabilities that are none"):
+        events.parse_event({**frames_of()[3], "logprobs": told})

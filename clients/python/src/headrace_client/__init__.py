@@ -3,6 +3,7 @@
 from headrace_client.answer import Answer
 from headrace_client.async_producer import AsyncProducer
 from headrace_client.backoff import Backoff
+from headrace_client.contract.events import TokenLogprob, TokenLogprobs
 from headrace_client.errors import (
     AnswerFailed,
     Backpressure,
@@ -31,6 +32,7 @@ from headrace_client.stream import Response, Stream
 from headrace_client.stream_events import (
     ContentPartAdded,
     ContentPartDone,
+    Logprob,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDelta,
@@ -73,6 +75,7 @@ __all__ = [
     "InvalidRequest",
     "Limits",
     "LogUnreachable",
+    "Logprob",
     "NotDelivered",
     "OutputItemAdded",
     "OutputItemDone",
@@ -108,5 +111,7 @@ __all__ = [
     "SyncResponse",
     "SyncStream",
     "TextDelta",
+    "TokenLogprob",
+    "TokenLogprobs",
     "UnknownTenant",
 ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headrace_client.errors import AnswerFailed, RequestProblem, RequestRefused
-from headrace_client.stream_events import ResponseEnd, ResponseFailed
+from headrace_client.stream_events import Logprob, ResponseEnd, ResponseFailed, logprobs_of
 
 # The event says the error's type; the HTTP API has one status for each.
 _STATUS = {
@@ -33,6 +33,14 @@ class Answer:
         tokens = usage.get("output_tokens") if isinstance(usage, Mapping) else None
         return tokens if isinstance(tokens, int) else None
 
+    @property
+    def logprobs(self) -> tuple[Logprob, ...]:
+        """Of the tokens of the text, if the request asked for them."""
+        try:
+            return tuple(entry for part in _parts(self.response) for entry in logprobs_of(part.get("logprobs", ())))
+        except (KeyError, TypeError, ValueError, AttributeError):  # a server of another kind
+            return ()
+
 
 def answer_of(end: ResponseEnd) -> Answer:
     """The last event holds the whole text. Raises RequestRefused and AnswerFailed for a response that failed."""
@@ -53,14 +61,15 @@ def problem_of(end: ResponseFailed) -> RequestProblem:
     )  # fmt: skip
 
 
+def _parts(response: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The pieces of text."""
+    for item in response["output"]:
+        if item.get("type") == "message":
+            yield from (part for part in item["content"] if part.get("type") == "output_text")
+
+
 def _texts(response: Mapping[str, Any]) -> list[str]:
     try:
-        return [
-            str(part["text"])
-            for item in response["output"]
-            if item.get("type") == "message"
-            for part in item["content"]
-            if part.get("type") == "output_text"
-        ]
+        return [str(part["text"]) for part in _parts(response)]
     except (KeyError, TypeError, AttributeError):  # a server of another kind; it has no text for us
         return []

@@ -43,8 +43,12 @@ class _Followed:
 
     @property
     def unread(self) -> int:
-        """Characters and tokens that wait for a reader."""
-        return self.log.text_chars - self.read_chars + len(self.log.token_ids) - self.read_tokens
+        """Characters, tokens and entries of log probabilities that wait for a reader."""
+        log = self.log
+        waiting = log.text_chars - self.read_chars + len(log.token_ids) - self.read_tokens
+        if not log.logprobs:
+            return waiting
+        return waiting + max(0, len(log.logprobs) - self.read_tokens) * (1 + len(log.logprobs[0].top))
 
     def take(self) -> Result | None:
         """All tokens that are new, as one piece; behind them the end, if it has come."""
@@ -53,7 +57,8 @@ class _Followed:
             return self.ending
         text = "".join(log.text_parts[self.read_parts :])
         tokens = tuple(log.token_ids[self.read_tokens :])
-        delta = TextDelta(self.submission, text, tokens, self.read_tokens, self.read_chars)
+        logprobs = tuple(log.logprobs[self.read_tokens :])
+        delta = TextDelta(self.submission, text, tokens, self.read_tokens, self.read_chars, logprobs)
         self.read_tokens, self.read_parts = len(log.token_ids), len(log.text_parts)
         self.read_chars = log.text_chars
         return delta
@@ -70,7 +75,7 @@ class _TenantInbox:
 class Inbox:
     """The requests of one producer. Not for several threads at once.
 
-    most_unread: characters and tokens of one tenant that may wait for a reader.
+    most_unread: characters, tokens and entries of log probabilities of one tenant that may wait for a reader.
     """
 
     def __init__(self, most_unread: int) -> None:
@@ -237,6 +242,6 @@ def _ending(followed: _Followed, event: TerminalEvent) -> Ending:
         case RequestRejected():
             return Rejected(followed.submission, event)
         case GenerationFinished():
-            return Finished(followed.submission, followed.log.text, event)
+            return Finished(followed.submission, followed.log.text, event, tuple(followed.log.logprobs))
         case GenerationFailed():
             return Failed(followed.submission, followed.log.text, event)

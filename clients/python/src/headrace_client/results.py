@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace_client.backoff import Backoff
-from headrace_client.contract.events import GenerationFailed, GenerationFinished, RequestRejected
+from headrace_client.contract.events import GenerationFailed, GenerationFinished, RequestRejected, TokenLogprobs
 from headrace_client.errors import AnswerFailed, DeliveryFailed, RequestRefused
 from headrace_client.submission import Submission
 
@@ -18,6 +18,7 @@ class TextDelta:
 
     index: place of the first token in the output. text_offset_chars: place of the text, in code points.
     text: empty when the tokens end within a character, or in what may become a stop string.
+    logprobs: one for each of token_ids, if the request asked for them (`top_logprobs`); else empty.
     """
 
     submission: Submission
@@ -25,6 +26,7 @@ class TextDelta:
     token_ids: tuple[int, ...]
     index: int
     text_offset_chars: int
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,13 @@ class Finished:
     """The answer is whole, or was ended by a limit, a cancel or its deadline: see `finish_reason`.
 
     text: all of it. event: stop, length, cancelled or timeout, token counts, the version that answered.
+    logprobs: one for each token of the output, if the request asked for them; else empty.
     """
 
     submission: Submission
     text: str
     event: GenerationFinished
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
     @property
     def finish_reason(self) -> str:

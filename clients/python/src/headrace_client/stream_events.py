@@ -6,7 +6,7 @@ told. `parse_event` is the hot path: one event for each token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,25 @@ class ContentPartAdded(ResponseEvent):
 
 
 @dataclass(frozen=True)
+class Logprob:
+    """A token of the output with its log probability. utf8: what it adds to the text, maybe half a character.
+
+    top: the likeliest tokens in its place, the likeliest first, as many as `top_logprobs` asked for; of these it is
+    empty.
+    """
+
+    token: str
+    utf8: bytes
+    logprob: float
+    top: tuple[Logprob, ...] = ()
+
+
+@dataclass(frozen=True)
 class OutputTextDelta(ResponseEvent):
-    """The next piece of text."""
+    """The next piece of text. logprobs: of the tokens that complete it, if the request asked for them."""
 
     delta: str
+    logprobs: tuple[Logprob, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -186,6 +201,7 @@ def parse_event(frame: Mapping[str, Any]) -> ServerEvent:
             "response_id": frame.get("response_id"),
             "sequence_number": frame.get("sequence_number"),
             "delta": frame.get("delta"),
+            "logprobs": _logprobs(told) if (told := frame.get("logprobs")) else (),
         }
         if (
             type(fields["response_id"]) is not str
@@ -202,6 +218,24 @@ def parse_event(frame: Mapping[str, Any]) -> ServerEvent:
         return _parse(kind, frame)
     except (KeyError, TypeError, ValueError) as error:
         raise Garbage(f"a {kind:.80} that is none ({error!r:.80}): {dict(frame)!r:.200}") from error
+
+
+def logprobs_of(entries: Iterable[Mapping[str, Any]]) -> tuple[Logprob, ...]:
+    """From the server's objects. Raises KeyError, TypeError and ValueError for what is none."""
+    return tuple(
+        Logprob(
+            _of(entry["token"], str), bytes(entry["bytes"]), float(entry["logprob"]),
+            logprobs_of(entry.get("top_logprobs", ())),
+        )
+        for entry in entries
+    )  # fmt: skip
+
+
+def _logprobs(told: Any) -> tuple[Logprob, ...]:
+    try:
+        return logprobs_of(told)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Garbage(f"log probabilities that are none ({error!r:.80}): {told!r:.200}") from error
 
 
 def _parse(kind: str, frame: Mapping[str, Any]) -> ServerEvent:
