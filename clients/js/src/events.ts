@@ -11,9 +11,18 @@ export interface TextPart {
   text: string;
 }
 
+/** A JSON schema as an object. What of it can be followed, the server knows: a schema that can't is refused. */
+export type JsonSchema = Readonly<Record<string, unknown>>;
+
+/** What the answer is: text, some JSON object, or JSON that obeys a schema. */
+export type TextFormat =
+  | { type: "text" }
+  | { type: "json_object" }
+  | { type: "json_schema"; name: string; schema: JsonSchema; strict?: boolean | null; description?: string | null };
+
 /** The parameters of `response.create`. The server refuses those that it does not know, by name. */
 export interface CreateRequest {
-  /** An alias (`chat`) or a pinned version (`chat@v3`). */
+  /** An alias (`chat`), a pinned version (`chat@v3`) or a LoRA adapter (`tone@v1`). */
   model: string;
   input: string | readonly InputMessage[];
   instructions?: string | null;
@@ -22,10 +31,25 @@ export interface CreateRequest {
   temperature?: number | null;
   top_p?: number | null;
   top_k?: number | null;
+  /** 0 to 1: tokens less likely than this share of the likeliest one's probability are left out. */
+  min_p?: number | null;
+  /** Above 0, to 2; 1 changes nothing. */
+  repetition_penalty?: number | null;
+  /** -2 to 2. */
+  presence_penalty?: number | null;
+  /** -2 to 2. */
+  frequency_penalty?: number | null;
+  /** By token id: -100 to 100, added to its logit. At most 300. */
+  logit_bias?: Readonly<Record<string, number>> | null;
   /** The same seed gives the same text. */
   seed?: number | null;
   /** Up to 4 strings, each of at most 64 characters. */
   stop?: string | readonly string[] | null;
+  text?: { format?: TextFormat | null } | null;
+  /** `message.output_text.logprobs` asks for log probabilities. */
+  include?: readonly "message.output_text.logprobs"[] | null;
+  /** With `include`: how many of the likeliest tokens are told in each place, 0 to 20. */
+  top_logprobs?: number | null;
   metadata?: Readonly<Record<string, string>> | null;
   user?: string | null;
   safety_identifier?: string | null;
@@ -33,11 +57,26 @@ export interface CreateRequest {
 
 export type ResponseStatus = "queued" | "in_progress" | "completed" | "incomplete" | "cancelled" | "failed";
 
+/** A token that was likely in its place. */
+export interface LikelyToken {
+  token: string;
+  /** Its UTF-8: a token may be half a character. */
+  bytes: number[];
+  /** Natural logarithm of its probability as the model gave it; -9999 for a probability of zero. */
+  logprob: number;
+}
+
+/** A token of the output; `top_logprobs`: the likeliest ones in its place, the likeliest first. */
+export interface TokenLogprob extends LikelyToken {
+  top_logprobs: LikelyToken[];
+}
+
 export interface OutputText {
   type: "output_text";
   text: string;
   annotations: unknown[];
-  logprobs: unknown[];
+  /** One for each token of the text, if they were asked for. */
+  logprobs: TokenLogprob[];
 }
 
 export interface OutputMessage {
@@ -78,6 +117,8 @@ export interface ResponseObject {
   model: string;
   output: OutputMessage[];
   temperature: number;
+  text: { format: TextFormat };
+  top_logprobs: number;
   top_p: number;
   /** null until the end, and of a response that was refused. */
   usage: Usage | null;
@@ -129,12 +170,15 @@ export interface ContentPartAdded extends AtText {
 export interface OutputTextDelta extends AtText {
   type: "response.output_text.delta";
   delta: string;
+  /** Of the tokens that complete this piece of text, if they were asked for. */
+  logprobs: TokenLogprob[];
 }
 
 /** The whole text. */
 export interface OutputTextDone extends AtText {
   type: "response.output_text.done";
   text: string;
+  logprobs: TokenLogprob[];
 }
 
 export interface ContentPartDone extends AtText {

@@ -29,7 +29,7 @@ const REQUIRED: { [Type in ResponseEvent["type"]]: (event: Fields) => boolean } 
   "response.in_progress": hasResponse,
   "response.output_item.added": (event) => isObject(event["item"]),
   "response.content_part.added": (event) => isObject(event["part"]),
-  "response.output_text.delta": (event) => typeof event["delta"] === "string",
+  "response.output_text.delta": (event) => typeof event["delta"] === "string" && Array.isArray(event["logprobs"]),
   "response.output_text.done": (event) => typeof event["text"] === "string",
   "response.content_part.done": (event) => isObject(event["part"]),
   "response.output_item.done": (event) => isObject(event["item"]),

@@ -15,7 +15,7 @@ export function script(responseId: string, pieces: readonly string[], end = "res
     { type: "response.in_progress", ...response("in_progress") },
     { type: "response.output_item.added", output_index: 0, item },
     { type: "response.content_part.added", ...place, part },
-    ...pieces.map((delta) => ({ type: "response.output_text.delta", ...place, delta })),
+    ...pieces.map((delta) => ({ type: "response.output_text.delta", ...place, logprobs: [], delta })),
     { type: "response.output_text.done", ...place, text },
     { type: "response.content_part.done", ...place, part },
     { type: "response.output_item.done", output_index: 0, item },

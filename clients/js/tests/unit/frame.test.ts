@@ -4,7 +4,13 @@ import { ProtocolError } from "../../src/errors.js";
 import { parseFrame } from "../../src/frame.js";
 import { script } from "../gateway_model.js";
 
-const DELTA = { type: "response.output_text.delta", response_id: "resp_1", sequence_number: 5, delta: "Hi" };
+const DELTA = {
+  type: "response.output_text.delta",
+  response_id: "resp_1",
+  sequence_number: 5,
+  delta: "Hi",
+  logprobs: [],
+};
 
 function parse(message: object): ReturnType<typeof parseFrame> {
   return parseFrame(JSON.stringify(message));
@@ -58,6 +64,7 @@ describe("a frame", () => {
     ["an event with a number as text", JSON.stringify({ ...DELTA, sequence_number: "5" })],
     ["an unknown event with half a place", JSON.stringify({ type: "response.news", response_id: "resp_1" })],
     ["a delta without text", JSON.stringify({ ...DELTA, delta: null })],
+    ["a delta with log probabilities that are no list", JSON.stringify({ ...DELTA, logprobs: "none" })],
     ["an end without the response", JSON.stringify({ ...DELTA, type: "response.completed" })],
     ["an end with another response", JSON.stringify({ ...DELTA, type: "response.completed", response: { id: "x", status: "completed" } })],
     ["an error that says nothing", JSON.stringify({ type: "error", status: 400 })],
