@@ -30,6 +30,12 @@ class EngineConfigurationError(GpuConsumerError):
     code = "engine_configuration"
 
 
+class AdapterUnavailableError(GpuConsumerError):
+    """A LoRA adapter can't be read, is not one that the engine computes right, or does not fit the model."""
+
+    code = "adapter_unavailable"
+
+
 class EngineFailedError(GpuConsumerError):
     """The engine as a whole is unusable: the worker has to end, and another goes on with its requests."""
 

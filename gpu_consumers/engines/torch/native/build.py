@@ -1,4 +1,4 @@
-"""Compiles kernels.cpp for this very processor, once: the library in the cache is named after all it depends on."""
+"""Compiles the *.cpp here for this very processor, once: the library in the cache is named after all it depends on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).with_name("kernels.cpp")
+SOURCES: Final = tuple(sorted(Path(__file__).parent.glob("*.cpp")))
+HEADERS: Final = tuple(sorted(Path(__file__).parent.glob("*.h")))
 COMPILERS: Final = ("g++", "c++")  # GCC's OpenMP is the one that torch brings along
 _FLAGS: Final = (
     "-std=gnu++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", "-fPIC", "-Wall", "-Werror",
@@ -41,7 +42,8 @@ def _name() -> str:
     processor = Path("/proc/cpuinfo")
     flags = next((line for line in processor.read_text().splitlines() if line.startswith(("flags", "Features"))), "") \
         if processor.exists() else platform.processor()  # fmt: skip
-    parts = (SOURCE.read_text("utf-8"), *_FLAGS, platform.machine(), platform.libc_ver()[1], flags)
+    sources = [source.read_text("utf-8") for source in (*SOURCES, *HEADERS)]
+    parts = (*sources, *_FLAGS, platform.machine(), platform.libc_ver()[1], flags)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -50,10 +52,12 @@ def _compile(compiler: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            compiled, linked = Path(folder) / "kernels.o", Path(folder) / "kernels.so"
-            _run(compiler, *_FLAGS, "-c", "-o", str(compiled), str(SOURCE))
+            linked = Path(folder) / "kernels.so"
+            compiled = [str(Path(folder) / f"{source.stem}.o") for source in SOURCES]
+            for source, to in zip(SOURCES, compiled, strict=True):
+                _run(compiler, *_FLAGS, "-c", "-o", to, str(source))
             # Without -fopenmp: the names of its runtime are left open, and found in the one that torch has loaded.
-            _run(compiler, "-shared", "-o", str(linked), str(compiled))
+            _run(compiler, "-shared", "-o", str(linked), *compiled)
             linked.rename(path)
     except OSError as error:
         raise BuildError(f"{path.parent} can't be written to: {error}") from error

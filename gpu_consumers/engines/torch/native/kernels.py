@@ -30,6 +30,7 @@ _SIGNATURES: Final = {
     "norm_heads": [*[_POINTER] * 2, *[_COUNT] * 4, _REAL],
     "rms_norm": [*[_POINTER] * 3, _COUNT, _COUNT, _REAL],
     "gated_silu": [*[_POINTER] * 2, _COUNT, _COUNT],
+    "add_lora": [_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, *[_COUNT] * 3, _POINTER, _COUNT, _POINTER, _COUNT],
 }
 
 
@@ -48,6 +49,7 @@ class Kernels:
         self._norm_heads = functions["norm_heads"]
         self._rms_norm = functions["rms_norm"]
         self._gated_silu = functions["gated_silu"]
+        self._add_lora = functions["add_lora"]
 
     def attend(
         self,
@@ -110,6 +112,18 @@ class Kernels:
         out = gate_up.new_empty(rows, both // 2)
         self._gated_silu(gate_up.data_ptr(), out.data_ptr(), rows, both // 2)
         return out
+
+    def add_lora(self, x: Tensor, out: Tensor, tiles: Tensor, inner: Tensor, spans: Tensor, offset: int) -> None:
+        """What LoRA adds to a projection: out += x A B, each row with the adapter of its tile, in place.
+
+        x: [rows, inputs]; out: [rows, outputs]. tiles: [count, 4] int64: first row, rows (8 at most), address of the
+        adapter's weights, rank, a multiple of 16. spans, offset: see `LoraLayout`. inner: room for x A, [rows, columns
+        of the widest A] in float.
+        """
+        self._add_lora(
+            x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), tiles.data_ptr(), tiles.shape[0], x.shape[1],
+            offset, spans.data_ptr(), spans.shape[0], inner.data_ptr(), inner.shape[1],
+        )  # fmt: skip
 
 
 @cache

@@ -1,0 +1,103 @@
+"""How the weights of a LoRA adapter lie in memory: all of them in one row, in the order in which a step reads them.
+
+LoRA (Hu et al., 2021) adds x A B to a projection of x, with A [in, rank] and B [rank, out]. Ours are fused, and each
+module of the checkpoint that is part of one has an A and a B of its own; so a projection has
+
+    A [in, modules * rank], the A of its modules side by side, then for each module B [rank, the module's outputs].
+
+Ranks are filled up with zeros to a multiple of RANK_STEP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gpu_consumers.engines.torch.projections import FusedShape, Projection
+
+RANK_STEP: Final = 16
+"""Floats that the widest registers of a CPU hold: what the compiled kernel takes at once."""
+
+
+def padded_rank(rank: int) -> int:
+    return -(-rank // RANK_STEP) * RANK_STEP
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The outputs of a fused projection that are those of one module of the checkpoint, by its path in a layer."""
+
+    module: str
+    begin: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoraShape:
+    """One projection. offset: where it begins in a layer's weights, in numbers for each unit of rank."""
+
+    inputs: int
+    spans: tuple[Span, ...]
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Numbers for each unit of rank."""
+        return self.inputs * len(self.spans) + sum(span.outputs for span in self.spans)
+
+
+class LoraLayout:
+    """Of all adapters of one model."""
+
+    def __init__(self, shapes: Mapping[Projection, FusedShape], layers: int) -> None:
+        self.layers: Final = layers
+        self.shapes: Final[dict[Projection, LoraShape]] = {}
+        offset = 0
+        for kind, shape in shapes.items():
+            self.shapes[kind] = LoraShape(shape.inputs, _spans(shape), offset)
+            offset += self.shapes[kind].size
+        self.layer_size: Final = offset  # numbers for each unit of rank
+        self.span_tables: Final = {
+            kind: torch.tensor([(span.begin, span.outputs) for span in shape.spans])
+            for kind, shape in self.shapes.items()
+        }
+        """The same spans for the compiled kernel, [spans, 2]: where each begins, and its outputs."""
+
+    @property
+    def most_columns(self) -> int:
+        """Columns of the widest A, for each unit of rank."""
+        return max(len(shape.spans) for shape in self.shapes.values())
+
+    def numbers(self, rank: int) -> int:
+        """Of a whole adapter."""
+        return self.layers * self.layer_size * rank
+
+    def offset(self, layer: int, kind: Projection) -> int:
+        """Where a projection's weights begin, in numbers for each unit of rank."""
+        return layer * self.layer_size + self.shapes[kind].offset
+
+    def a(self, weights: Tensor, rank: int, layer: int, kind: Projection) -> Tensor:
+        """[in, modules * rank] of an adapter's weights."""
+        shape = self.shapes[kind]
+        columns = len(shape.spans) * rank
+        return weights.narrow(0, self.offset(layer, kind) * rank, shape.inputs * columns).view(shape.inputs, columns)
+
+    def b(self, weights: Tensor, rank: int, layer: int, kind: Projection, number: int) -> Tensor:
+        """[rank, outputs] of the module that is span `number` of the projection."""
+        shape = self.shapes[kind]
+        before = shape.inputs * len(shape.spans) + sum(span.outputs for span in shape.spans[:number])
+        outputs = shape.spans[number].outputs
+        return weights.narrow(0, (self.offset(layer, kind) + before) * rank, outputs * rank).view(rank, outputs)
+
+
+def _spans(shape: FusedShape) -> tuple[Span, ...]:
+    """Parts of one module follow each other, in the order that they have there."""
+    spans: dict[str, Span] = {}
+    for part in shape.parts:
+        known = spans.get(part.module, Span(part.module, part.begin, 0))
+        spans[part.module] = Span(part.module, known.begin, known.outputs + part.rows)
+    return tuple(spans.values())
