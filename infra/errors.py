@@ -174,6 +174,25 @@ class ModelUnknown(InfraError):
         )
 
 
+class ProfileModelUnknown(InfraError):
+    code = "profile_model_unknown"
+    exit_code = 2
+
+    def __init__(self, model: str, builtin: Sequence[str]) -> None:
+        super().__init__(
+            f"{model!r} is neither a model's directory nor built in ({', '.join(builtin)}), and no Headrace runs here "
+            f"whose registry might know it: give a directory, or the broker in HEADRACE_KAFKA_BOOTSTRAP_SERVERS."
+        )
+
+
+class ProfileFileUnusable(InfraError):
+    code = "profile_file_unusable"
+    exit_code = 2
+
+    def __init__(self, option: str, path: Path, why: str) -> None:
+        super().__init__(f"{option} {str(path)!r} can't be written: {why}.")
+
+
 class AdapterFolderInvalid(InfraError):
     code = "adapter_folder_invalid"
     exit_code = 2

@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_consumers.profiling.costs import ModelCosts
+from gpu_consumers.profiling.evidence import Operator
 from gpu_consumers.profiling.load import Load
 from gpu_consumers.profiling.reference import Reference
 from gpu_consumers.profiling.summary import Summary
+from gpu_consumers.profiling.units import milliseconds, operations, size
 from gpu_consumers.profiling.verdict import Bound, Verdict
 
 _FULL: Final = 0.9  # of the slots
+_BUSY: Final = 0.5  # cores of others that are worth a word
+_PRODUCTS: Final = ("linear", "mm", "matmul", "gemm", "cutlass", "nvjet")  # in names of operators and kernels
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How the engine runs. slots, dtype, threads: as set. on_cpu: where. quantized: weights are int8 already."""
+    """How the engine runs. slots, dtype, threads: as set. on_cpu: where. quantized: weights are int8 already.
+    cores: of the machine. busy_before: of them with other programs before the load began (the load average)."""
 
     engine: str
     slots: int
@@ -25,6 +30,8 @@ class Setup:
     on_cpu: bool
     threads: int
     quantized: bool = False
+    cores: int = 1
+    busy_before: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,12 @@ class Finding:
     verdict: Verdict
     reference: Reference | None
     costs: ModelCosts | None
+    operators: tuple[Operator, ...] = ()
+
+    @property
+    def products_share(self) -> float:
+        """Of the operators' time, in matrix products: of those operators that are told."""
+        return sum(o.share for o in self.operators if any(word in o.name for word in _PRODUCTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +68,9 @@ def reasons(found: Finding) -> list[str]:
     if found.reference is not None and verdict.floor is not None:
         told.append(
             f"Of the forward passes {verdict.floor:.0%} is explained by the bare machine: a step in the mean moves "
-            f"{_size(summary.bytes / summary.steps)} ({_ms(verdict.memory_seconds / summary.steps)} at "
-            f"{_size(found.reference.bytes_per_second)}/s) and takes {_flops(summary.flops / summary.steps)} "
-            f"({_ms(verdict.compute_seconds / summary.steps)} at {_flops(found.reference.flops)}/s)."
+            f"{size(summary.bytes / summary.steps)} ({milliseconds(verdict.memory_seconds / summary.steps)} at "
+            f"{size(found.reference.bytes_per_second)}/s) and takes {operations(summary.flops / summary.steps)} "
+            f"({milliseconds(verdict.compute_seconds / summary.steps)} at {operations(found.reference.flops)}/s)."
         )
     told.append(
         f"{summary.mean_slots:.1f} of {found.setup.slots} slots were in use, and {summary.mean_waiting:.1f} requests "
@@ -110,9 +123,10 @@ def _less_memory(found: Finding) -> Iterator[Advice]:
         )
     if costs is not None and reference is not None and not setup.quantized and costs.weight_bytes > 1:
         now = costs.weights_bytes / reference.bytes_per_second
+        then = now / costs.weight_bytes
         yield Advice(
             "int8 weights" if costs.weight_bytes <= 2 else "HEADRACE_DTYPE=bfloat16, or int8 weights",
-            f"reading the weights takes {_ms(now)} of every step now, and {_ms(now / costs.weight_bytes)} in int8",
+            f"reading the weights takes {milliseconds(now)} of every step now, and {milliseconds(then)} in int8",
         )
     if kv_share >= 0.5:
         yield Advice(
@@ -161,14 +175,37 @@ def _less_overhead(found: Finding) -> Iterator[Advice]:
         yield Advice(
             f"HEADRACE_SLOTS={2 * setup.slots}", "what a step costs as such would be shared by twice the sequences"
         )
-    if setup.on_cpu:
+    if setup.on_cpu and setup.busy_before > _BUSY:
         yield Advice(
-            "HEADRACE_THREADS",
-            f"{setup.threads} threads now: as many as there are physical cores to have for itself; threads of others "
-            "make all of them wait at every operation",
+            "a machine of its own",
+            f"other programs kept {setup.busy_before:.1f} of {setup.cores} cores busy before the load began, and all "
+            "threads wait at every operation for one that is held up",
         )
-        yield Advice("a g++ on the machine", "if there is none: compiled kernels replace most of the small operations")
-    yield Advice("the operators below", "what is at the top beside matrix products is what the floor does not explain")
+    if setup.on_cpu:
+        yield Advice("HEADRACE_THREADS", f"{setup.threads} now; the best is one for each physical core that is free")
+    yield from _by_operators(found)
+
+
+def _by_operators(found: Finding) -> Iterator[Advice]:
+    if not found.operators:
+        return
+    share, top = found.products_share, found.operators[0].name
+    if share >= 0.5:
+        yield Advice(
+            "more tokens in a step",
+            f"matrix products are {share:.0%} of the operators' time and stay below the roof: their kernels are slow "
+            "with few rows, or held up",
+        )
+    else:
+        yield Advice(
+            "fewer small operations",
+            f"matrix products are only {share:.0%} of the operators' time, first is {top}: "
+            + (
+                "a g++ on the machine lets compiled kernels do most of the rest"
+                if found.setup.on_cpu
+                else "kernels that are launched one by one"
+            ),
+        )
 
 
 def _less_scheduling(found: Finding) -> Iterator[Advice]:
@@ -196,23 +233,3 @@ def _less_sampling(found: Finding) -> Iterator[Advice]:
 
 def _ordered(verdict: Verdict) -> list[tuple[Bound, float]]:
     return sorted(verdict.shares.items(), key=lambda item: -item[1])
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:,.1f} ms"
-
-
-def _size(count: float) -> str:
-    return _scaled(count, "B")
-
-
-def _flops(count: float) -> str:
-    return _scaled(count, "FLOP")
-
-
-def _scaled(count: float, unit: str) -> str:
-    for prefix in ("", "k", "M", "G"):
-        if count < 1000:
-            return f"{count:.3g} {prefix}{unit}"
-        count /= 1000
-    return f"{count:.3g} T{unit}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,11 +41,31 @@ def observe(run: Callable[[Around], object], *, device: str, trace: Path | None,
     def around(part: Part) -> AbstractContextManager[object]:
         return record_function(_PREFIX + part)
 
-    with profile(activities=activities, acc_events=True) as seen:
+    seen = profile(activities=activities, acc_events=True)
+    with _quiet():
+        seen.start()
+    try:
         run(around)
+    finally:
+        with _quiet():
+            seen.stop()
     if trace is not None:
         _export(seen, trace)
     return operators(seen.key_averages(), on_device=on_device, top=top)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing on standard error meanwhile: libkineto tells there, past Python, that it starts and stops."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def operators(averages: Any, *, on_device: bool, top: int) -> list[Operator]:

@@ -15,6 +15,7 @@ from gpu_consumers.profiling.evidence import Operator, observe
 from gpu_consumers.profiling.load import Load, why_not_loadable
 from gpu_consumers.profiling.loop import LoadLoop, Until
 from gpu_consumers.profiling.reference import measure_reference, synchronizer
+from gpu_consumers.profiling.roofline import Point, points
 from gpu_consumers.profiling.summary import summarize
 from gpu_consumers.profiling.verdict import judge
 
@@ -42,7 +43,7 @@ class Profile:
     found: Finding
     reasons: tuple[str, ...]
     advice: tuple[Advice, ...]
-    operators: tuple[Operator, ...]
+    points: tuple[Point, ...]
     finished_requests: int
 
 
@@ -70,9 +71,7 @@ def run_profile(
     if costs is not None:
         told("measuring the bare machine")
         reference = measure_reference(options.device, setup.dtype, seconds=REFERENCE_SECONDS, clock=clock)
-    loop = LoadLoop(
-        engine, model, load, clock=clock, wait=wait, costs=costs, synchronize=synchronizer(options.device)
-    )  # fmt: skip
+    loop = LoadLoop(engine, model, load, clock=clock, wait=wait, costs=costs, synchronize=synchronizer(options.device))
     told(f"running the load for up to {options.until.seconds:g} s")
     steps = loop.run(options.until)
     busy = [step for step in steps if step.slots or step.output_tokens]
@@ -86,7 +85,5 @@ def run_profile(
             lambda around: loop.run(_EVIDENCE, around), device=options.device, trace=options.trace, top=TOP_OPERATORS
         )
     loop.close()
-    found = Finding(setup, load, summarize(steps), judge(steps, reference), reference, costs)
-    return Profile(
-        name, found, tuple(reasons(found)), tuple(advice(found)), tuple(operators), finished_requests=finished
-    )  # fmt: skip
+    found = Finding(setup, load, summarize(steps), judge(steps, reference), reference, costs, tuple(operators))
+    return Profile(name, found, tuple(reasons(found)), tuple(advice(found)), tuple(points(steps)), finished)

@@ -28,6 +28,7 @@ COMMANDS = {
     "schemas": ("infra.cli.schemas:schemas", "List the events, and check what may change in them"),
     "adapters": ("infra.cli.adapters:adapters", "List and add LoRA adapters of model versions"),
     "workers": ("infra.cli.workers:workers", "Show the workers and gateways that run, and how busy they are"),
+    "profile": ("infra.cli.profile:profile", "Tell what a worker is bound by, and what to change"),
     "sql": ("infra.cli.analyst:sql", "Ask ClickHouse"),
     "explain": ("infra.cli.analyst:explain", "Draw the waterfall of one response, with every decision"),
     "settings": ("infra.cli.settings:settings", "Show every setting with its value"),
