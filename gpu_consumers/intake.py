@@ -53,7 +53,7 @@ log = logging.getLogger("headrace.worker.intake")
 
 
 class Intake:
-    """`run` until `stop`; the caller provides the thread. `done` and `registry_changed` may be called from any."""
+    """`run` until `stop`; the caller provides the thread. What other threads may call stands first."""
 
     def __init__(
         self,
@@ -97,6 +97,7 @@ class Intake:
         self._finished: dict[str, None] = {}  # the newest of those that were open, oldest first
         self._settled: deque[tuple[HeldPartition, int, str | None]] = deque()  # by other threads
         self._commit_at = 0.0
+        self._leaving = False
 
     # What other threads call.
 
@@ -106,6 +107,10 @@ class Intake:
     def done(self, work: Work) -> None:
         """All of this work is acknowledged by the log."""
         self._settled.append((work.partition, work.offset, work.order.request_id))
+
+    def take_nothing_more(self) -> None:
+        """Every partition is paused from now on, and those that come are. They are left with the group, at `stop`."""
+        self._leaving = True
 
     def _record_done(self, partition: HeldPartition, offset: int) -> None:
         self._settled.append((partition, offset, None))
@@ -211,11 +216,11 @@ class Intake:
     def _pause_and_resume(self) -> None:
         marks = self._settings.marks
         for position, partition in self._partitions.items():
-            if partition.should_pause(marks):
+            if partition.should_pause(marks) or (self._leaving and not partition.paused):
                 partition.paused = True
                 self._consumer.pause([TopicPartition(*position)])
                 self._lookahead.begin(partition)
-            elif partition.should_resume(marks):
+            elif partition.should_resume(marks) and not self._leaving:
                 partition.paused = False
                 self._lookahead.end(partition)
                 self._consumer.resume([TopicPartition(*position)])

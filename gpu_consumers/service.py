@@ -2,7 +2,8 @@
 
 Threads: the intake (polls, commits), recovery (reads token logs), the worker (owns the engine), and the producer's
 (acknowledgements). This loop starts them, waits, and stops them in the order in which nothing that was
-acknowledged is lost: the worker, what it sent, the intake with its last commit.
+acknowledged is lost: the worker, what it sent, the intake with its last commit. Before that it may drain
+(`gpu_consumers/drain.py`): nothing more is taken, and what is short is finished.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from gpu_consumers.intake import Intake
 from gpu_consumers.metrics import WorkerMetrics
 from gpu_consumers.service_thread import ServiceThread
 from gpu_consumers.settings import WorkerSettings
+from gpu_consumers.spot_notice import watch_for_notice
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import WorkerIdentity, WorkerTelemetry
 from gpu_consumers.throughput import measure_throughput
-from gpu_consumers.work import Message, Wake
+from gpu_consumers.work import Leave, Message, Wake
 from gpu_consumers.worker import Worker
 from models.tokenizer import open_tokenizer
 from schemas.events import ModelRegistered, ThroughputMeasured
@@ -52,7 +54,8 @@ log = logging.getLogger("headrace.worker")
 
 
 async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[[], None]) -> None:
-    """Serve the deployment until `stop`. `ready` is called when the engine is warm and the group was joined.
+    """Serve the deployment until `stop`, then drain and leave. `ready` is called when the engine is warm and the group
+    was joined. `stop` is set by this, too, where settings name a spot notice and it comes.
 
     Raises GpuConsumerError: the deployment is unknown, the engine can't be opened or became unusable, a thread died.
     """
@@ -62,12 +65,18 @@ async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[
             settings.profile, client_id=settings.worker_id, unreadable=partial(metrics.unreadable, "registry")
         )
         stack.callback(reader.close)
+        if settings.spot_notice_file is not None:
+            watcher = asyncio.create_task(watch_for_notice(settings.spot_notice_file, stop), name="spot-notice")
+            stack.callback(watcher.cancel)
         await asyncio.to_thread(reader.start)
         registered = await _registered_model(reader, settings, stop)
         if registered is None:
             return
         engine, model = await asyncio.to_thread(_open, registered, settings)
         throughput, costs = await asyncio.to_thread(_measured, engine, registered, settings)
+        if stop.is_set():  # while it was loaded: then nobody hears of this worker
+            engine.close()
+            return
         if settings.metrics_port is not None:
             server, _ = start_http_server(settings.metrics_port, "127.0.0.1", metrics.registry)
             log.info("metrics at http://127.0.0.1:%d/metrics", server.server_port)
@@ -91,6 +100,7 @@ class _Running:
     ) -> None:
         self._reader = reader
         self._throughput = throughput
+        self._drain_seconds = settings.drain_seconds
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._stop_worker = threading.Event()
         self._stop_intake = threading.Event()
@@ -152,10 +162,22 @@ class _Running:
                 await _first_of(stop, ended, self._joined)
         ready()
         await _first_of(stop, ended)
+        told_at = monotonic()
+        if self._drain_seconds and not ended.is_set():
+            await self._drain(ended)
         await asyncio.to_thread(self._stop, worker, intake)
+        log.info("left %.2f s after it was told to", monotonic() - told_at)
         for thread in (worker, intake):
             if thread.failure is not None:
                 raise WorkerFailedError(f"the {thread.name} ended: {thread.failure}") from thread.failure
+
+    async def _drain(self, ended: asyncio.Event) -> None:
+        """Until the worker has nothing left that is short; it is stopped then, as it is when the time is over."""
+        self._intake.take_nothing_more()
+        self._inbox.put(Leave(monotonic() + self._drain_seconds))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_seconds):
+                await ended.wait()
 
     def _stop(self, worker: ServiceThread, intake: ServiceThread) -> None:
         """A step that takes longer is left to itself: what it would give is not written, and made again elsewhere."""

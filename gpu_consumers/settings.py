@@ -27,6 +27,8 @@ class WorkerSettings:
     metrics_port: /metrics on loopback at this port, 0 for any free one; None for none.
     telemetry_seconds: between two reports to the telemetry topic; 0 for none.
     throughput_seconds: how long the engine may be measured before the group is joined; 0 for not at all.
+    drain_seconds: how long, when it is to stop, it finishes what can be finished in that time; 0: it stops at once.
+    spot_notice_file: when this file is there, the worker stops as if it was told to; None: no such notice comes.
     deployment_timeout_s: how long the deployment's model may be missing in the registry at the start.
     """
 
@@ -47,4 +49,6 @@ class WorkerSettings:
     metrics_port: int | None = None
     telemetry_seconds: float = 5.0
     throughput_seconds: float = 0.0
+    drain_seconds: float = 0.0
+    spot_notice_file: Path | None = None
     deployment_timeout_s: float = 10.0

@@ -61,11 +61,18 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """Take nothing more, finish what is short, and end: until_s at the latest, on the monotonic clock."""
+
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Nothing but a reason to look up."""
 
 
-Message = Work | Cancel | Drop | Prepared | Wake
+Message = Work | Cancel | Drop | Prepared | Leave | Wake
 
 
 def understand(record: Record, *, deployment: str, token_partitions: int) -> RequestRouted | RequestCancelled:

@@ -21,6 +21,7 @@ from queue import Empty, SimpleQueue
 from eventlog.clock import monotonic, now_us
 from eventlog.errors import DeliveryFailed
 from gpu_consumers.answer_writer import AnswerWriter, WriterStopped
+from gpu_consumers.drain import Drain, Unfinished
 from gpu_consumers.engine import Engine, PreparesSchemas
 from gpu_consumers.errors import EngineFailedError
 from gpu_consumers.generation import Failure, Generation, Model
@@ -32,7 +33,7 @@ from gpu_consumers.sequence import why_not_servable
 from gpu_consumers.step import Step
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import Load, WorkerTelemetry
-from gpu_consumers.work import Cancel, Drop, Message, Prepared, Wake, Work
+from gpu_consumers.work import Cancel, Drop, Leave, Message, Prepared, Wake, Work
 from schemas.events import GenerationFailed, GenerationFinished
 
 _IDLE_SECONDS = 1.0
@@ -42,12 +43,26 @@ log = logging.getLogger("headrace.worker")
 
 @dataclass(slots=True, eq=False)
 class _Active:
-    """A request that is waiting or running here. schema: keeps what was compiled of its JSON schema."""
+    """A request that is waiting or running here.
+
+    schema: keeps what was compiled of its JSON schema.
+    has_slot: it is in the batch. has_prefix: its prefix is prefilled there, so that each step gives it a token.
+    """
 
     work: Work
     generation: Generation
     newest_token_at_us: int | None = None
     schema: object = None
+    has_slot: bool = False
+    has_prefix: bool = False
+
+    @property
+    def unfinished(self) -> Unfinished:
+        generation = self.generation
+        return Unfinished(
+            prefill_tokens=0 if self.has_prefix else len(generation.sequence.prefix_token_ids),
+            output_tokens=generation.order.max_output_tokens - generation.output_tokens,
+        )
 
 
 class Worker:
@@ -80,9 +95,12 @@ class Worker:
         self._scheduler = Scheduler(engine.info, cached_tokens=engine.cached_tokens)
         self._active: dict[str, _Active] = {}
         self._unwritten: dict[str, _Active] = {}
+        self._costs: StepCosts | None = None
+        self._newest_step_us = 0.0
+        self._drain: Drain | None = None
 
     def run(self) -> None:
-        """Returns when it is told to stop, with the engine closed.
+        """Returns when it is told to stop, or has left, with the engine closed.
 
         Raises EngineFailedError when the engine is unusable: unfinished requests have no terminal event then, and
         another worker goes on with them.
@@ -91,6 +109,8 @@ class Worker:
             while not self._stop.is_set():
                 self._report_if_due()
                 self._take_messages()
+                if self._has_drained():
+                    break
                 self._turn()
         except WriterStopped:
             log.info("stopped while the log had no room")
@@ -112,7 +132,26 @@ class Worker:
 
     def set_step_costs(self, costs: StepCosts) -> None:
         """What the engine's steps were measured to take; before `run`."""
+        self._costs = costs
         self._scheduler.set_step_costs(costs)
+
+    def _leave(self, message: Leave) -> None:
+        """Who has no slot now gets none here: another worker reads the order again."""
+        self._drain = Drain(message.until_s, self._engine.info.max_step_tokens)
+        unbegun = [active for active in self._active.values() if not active.has_slot]
+        for active in unbegun:
+            self._forget(active)
+        log.info("leaving: %d requests run, %d that wait go to others", len(self._active), len(unbegun))
+
+    def _has_drained(self) -> bool:
+        if self._drain is None:
+            return False
+        batch = [active.unfinished for active in self._active.values()]
+        costs = self._costs or StepCosts(self._newest_step_us, 0.0, 0.0)
+        if not self._drain.is_over(batch, costs, monotonic()):
+            return False
+        log.info("drained: %d requests that run go on elsewhere", len(batch))
+        return True
 
     def _take_messages(self) -> None:
         # Requests whose schema is being compiled are in no queue; their message wakes this up.
@@ -145,11 +184,13 @@ class Worker:
                 active = self._active.get(work.order.request_id)
                 if active is not None and active.work is work:
                     self._prepared(active, refusal)
+            case Leave():
+                self._leave(message)
             case Wake():
                 pass
 
     def _begin(self, work: Work) -> None:
-        if not work.partition.held:
+        if not work.partition.held or self._drain is not None:
             return
         terminal = None if work.prior is None else work.prior.log.terminal
         if isinstance(terminal, GenerationFinished | GenerationFailed):
@@ -198,6 +239,7 @@ class Worker:
         step = self._scheduler.next_step(now_us())
         for request_id in step.expired:
             self._finish(self._active[request_id], "timeout")
+        self._note_slots(step)
         if not step.plan.is_empty:
             self._announce(step)
             result = self._execute(step.plan)
@@ -207,6 +249,13 @@ class Worker:
         self._write()
         self._metrics.running.set(self._scheduler.running_count)
         self._metrics.waiting.set(self._scheduler.waiting_count)
+
+    def _note_slots(self, step: Step) -> None:
+        for request_id in step.preempted:
+            if (active := self._active.get(request_id)) is not None:
+                active.has_slot = False
+        for request_id in (*step.admitted, *step.resumed):
+            self._active[request_id].has_slot, self._active[request_id].has_prefix = True, False
 
     def _announce(self, step: Step) -> None:
         now = now_us()
@@ -227,6 +276,7 @@ class Worker:
                 f"{len(self._active)} unfinished requests go to the next worker"
             ) from error
         seconds = monotonic() - began
+        self._newest_step_us = seconds * 1e6
         prompt_tokens = sum(len(chunk.token_ids) for chunk in plan.prefills)
         self._metrics.steps.inc()
         self._metrics.step_seconds.observe(seconds)
@@ -241,6 +291,7 @@ class Worker:
         outcome = self._scheduler.take(result)
         for request_id, token_id in outcome.tokens.items():
             active = self._active[request_id]
+            active.has_prefix = True
             active.generation.add_token(token_id, now, outcome.logprobs.get(request_id))
             self._observe_token(active, now)
             if active.generation.finish_reason is not None:

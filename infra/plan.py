@@ -113,7 +113,9 @@ def launches_of(plan: Plan) -> list[PartLaunch]:
     workers = worker_names(plan.settings)
     for part, model in workers.items():
         spec = PartSpec(part, needs, ready_within_seconds=_WORKER_READY_SECONDS)
-        launches.append(_part_launch(plan, "worker", spec, {"HEADRACE_MODEL": f"{model}@v1"}))
+        # All parts stop together, so there is nobody to finish for.
+        changes = {"HEADRACE_MODEL": f"{model}@v1", "HEADRACE_DRAIN_SECONDS": "0"}
+        launches.append(_part_launch(plan, "worker", spec, changes))
     launches.append(_part_launch(plan, "gateway", PartSpec("gateway", needs)))
     return launches
 

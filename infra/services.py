@@ -122,6 +122,8 @@ def worker_settings(settings: Settings, profile: BrokerProfile, deployment: str)
         metrics_port=settings.worker_metrics_port,
         telemetry_seconds=settings.telemetry_seconds,
         throughput_seconds=settings.throughput_seconds,
+        drain_seconds=settings.drain_seconds,
+        spot_notice_file=settings.spot_notice_file,
     )
 
 

@@ -148,6 +148,16 @@ class Settings:
     )
     echo_tokens_per_second: float = setting(200.0, number(0.1, 1e6), "Rate of the echo engine, for each sequence")
 
+    drain_seconds: float = setting(
+        2.5,
+        number(0, 3600),
+        "How long a worker that is to stop finishes what can be finished in that time; the rest goes to other workers "
+        "(0: all of it, at once; under `headrace up` always 0)",
+    )
+    spot_notice_file: Path | None = setting(
+        None, path, "When this file is there, the worker stops as if it was told to", shown="none"
+    )
+
     # What workers and gateways tell of themselves: the topic `telemetry`
     telemetry_seconds: float = setting(
         5.0, number(0, 3600), "Seconds between two reports of a worker or gateway (0: none)"
