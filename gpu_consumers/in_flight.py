@@ -11,17 +11,12 @@ class InFlight:
 
     def __init__(self) -> None:
         self.due: list[Running] = []
-        self._parts: dict[int, tuple[Running, int]] = {}  # by slot
-
-    @property
-    def tokens(self) -> int:
-        """Of the whole step."""
-        return sum(tokens for _, tokens in self._parts.values())
+        self.tokens = 0  # of the whole step
 
     def clear(self) -> None:
         """Another step begins."""
         self.due.clear()
-        self._parts.clear()
+        self.tokens = 0
 
     def decode(self, running: Running) -> Decode:
         """Its newest token runs, and the one after it is due."""
@@ -39,12 +34,6 @@ class InFlight:
             self.due.append(running)
         return PrefillChunk(running.slot, running.sequence.prefix_token_ids[start : start + tokens], start, last)
 
-    def take_back(self, slot: int) -> Running:
-        """What this slot had in the step was not run. Raises KeyError if it had nothing in it."""
-        running, tokens = self._parts[slot]
-        running.computed_tokens -= tokens
-        return running
-
     def _add(self, running: Running, tokens: int) -> None:
         running.computed_tokens += tokens
-        self._parts[running.slot] = running, tokens
+        self.tokens += tokens

@@ -129,9 +129,9 @@ class StepResult:
     failures: slots that could not be run (NaN logits, token id out of range, ...) with the reason; a slot is in
         `tokens` or in `failures`, never in both. The scheduler releases failed slots in the next plan.
     logprobs: of those among `tokens` whose sequence asked for them.
-    deferred: slots whose prefill or decode was not run, because memory for the step ran out. They are as they were
-        when it began (admitted, if it admitted them), so the same tokens may be planned again, in a smaller step, or
-        the slot be released. None of them is in `tokens` or `failures`.
+    deferred: slots with a part in the plan that was not run, because memory for the step ran out. What they held is of
+        no use; they are neither in `tokens` nor in `failures`. The scheduler releases them in the next plan, makes
+        steps smaller, and runs their sequences again.
     """
 
     tokens: Mapping[int, int] = field(default_factory=dict)

@@ -79,6 +79,7 @@ class Scheduler:
         self._bites = Bites(info.max_step_tokens)
         self._limit = StepLimit(info.max_step_tokens)
         self._in_flight = InFlight()
+        self._preempted: list[str] = []  # and not told yet
 
     @property
     def waiting_count(self) -> int:
@@ -134,6 +135,7 @@ class Scheduler:
         self._deadlines.remove(request_id)
         running = self._batch.find(request_id)
         if running is None:
+            self._preempted = [other for other in self._preempted if other != request_id]
             return self._waiting.remove(request_id)
         self._batch.vacate(running)
         return True
@@ -145,8 +147,10 @@ class Scheduler:
             self.remove(request_id)
         self._batch.presence.look(now_us, self._batch.slots.tenants, self._waiting.is_waiting)
         self._forecast.look(now_us, len(self._batch))
-        preempted = self._make_room_to_decode()
-        admitted = self._give_slots(now_us, preempted)
+        self._make_room_to_decode()
+        admitted = self._give_slots(now_us)
+        preempted = tuple(self._preempted)
+        self._preempted.clear()
         self._in_flight.clear()
         decodes = tuple(self._in_flight.decode(running) for running in self._batch if running.decodes)
         plan = StepPlan(
@@ -164,7 +168,7 @@ class Scheduler:
             admitted={request_id: tokens for request_id, tokens in cached.items() if request_id not in again},
             expired=expired,
             resumed={request_id: tokens for request_id, tokens in cached.items() if request_id in again},
-            preempted=tuple(preempted),
+            preempted=preempted,
         )
 
     def take(self, result: StepResult) -> Outcome:
@@ -179,7 +183,7 @@ class Scheduler:
         self._take_deferred(result.deferred, failures)
         for running in self._in_flight.due:
             request_id = running.sequence.request_id
-            if running not in self._batch or request_id in failures or running.slot in result.deferred:
+            if running not in self._batch or request_id in failures:
                 continue
             token_id = result.tokens.get(running.slot)
             if token_id is None:
@@ -202,28 +206,27 @@ class Scheduler:
         assert len(self._deadlines) <= len(self._waiting) + len(self._batch), "a deadline of a request that left"
 
     def _take_deferred(self, deferred: frozenset[int], failures: dict[str, str]) -> None:
-        """Memory for a step ran out. What did not run is as it was, and later steps are smaller. What was alone in
-        its step, with one token, can't be made smaller: it has failed."""
+        """Memory for a step ran out: what did not run waits again, and later steps are smaller. One that was alone,
+        with one token, can't be made smaller: it has failed."""
         if not deferred:
             if self._in_flight.tokens:
                 self._limit.went_well()
             return
         if self._in_flight.tokens > 1:
             self._limit.ran_out(self._in_flight.tokens)
-        for slot in deferred:
-            running = self._in_flight.take_back(slot)
-            if running in self._batch and self._in_flight.tokens == 1:
+        for running in [running for running in self._batch if running.slot in deferred]:
+            if self._in_flight.tokens > 1:
+                self._preempt(running)
+            else:
                 failures[running.sequence.request_id] = "not even one token of it fits into the engine's memory"
 
-    def _make_room_to_decode(self) -> list[str]:
-        """Every sequence that decodes gets the block that it needs. Returns the request ids of those that gave way."""
-        preempted: list[str] = []
+    def _make_room_to_decode(self) -> None:
+        """Every sequence that decodes has the block that it needs, or gives way."""
         for running in who_gives_way(self._batch, self._limit.tokens, self._is_above):
-            self._preempt(running, preempted)
+            self._preempt(running)
         self._batch.grow()
-        return preempted
 
-    def _give_slots(self, now_us: int, preempted: list[str]) -> list[Running]:
+    def _give_slots(self, now_us: int) -> list[Running]:
         """Admit as many as this step can begin to prefill, in a free slot or in the place of others."""
         admitted: list[Running] = []
         precedence = Precedence(self._is_above, self._tolerance())
@@ -234,7 +237,7 @@ class Scheduler:
             if victims is None:
                 break
             for victim in victims:
-                self._preempt(victim, preempted)
+                self._preempt(victim)
             admitted.append(self._admit(turn))
         return admitted
 
@@ -275,10 +278,10 @@ class Scheduler:
         victim = choose_victim(turn, candidates, self._batch.slots, served, tolerance)
         return None if victim is None else [victim]
 
-    def _preempt(self, running: Running, preempted: list[str]) -> None:
+    def _preempt(self, running: Running) -> None:
         self._batch.vacate(running)
         self._waiting.put_back(running.turn, running.interrupted())
-        preempted.append(running.sequence.request_id)
+        self._preempted.append(running.sequence.request_id)
 
     def _admit(self, turn: Turn) -> Running:
         sequence = turn.sequence

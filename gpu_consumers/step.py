@@ -14,7 +14,7 @@ class Step:
 
     admitted: request ids that got a slot for the first time, with how many of their first tokens were cached.
     resumed: the same of those that got one again; they go on behind their newest token.
-    preempted: request ids that lost their slot and wait again.
+    preempted: request ids that have lost their slot since the step before, and wait again.
     """
 
     plan: StepPlan

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from typing import Final
 
-_GOOD_STEPS: Final = 256
+_GOOD_STEPS: Final = 128
 
 
 class StepLimit:
-    """Halved when memory ran out, and let grow again by a quarter after so many steps that went well (as TCP does with
-    its window: what took the memory may be gone). Pure; owned by the scheduler.
+    """Halved when memory ran out, and let grow again by a quarter after so many steps that went well: what took the
+    memory may be gone. Each time it runs out twice as many are asked for, so that what does not fit is tried ever more
+    rarely. Pure; owned by the scheduler.
 
-    A step has one token at the least of every sequence that decodes, so it limits those that run too.
+    A step has a token of every sequence that decodes, so this limits those that run, too.
     """
 
     def __init__(self, most_tokens: int) -> None:
         self.tokens = self._most_tokens = most_tokens
+        self._patience_steps = _GOOD_STEPS
         self._good_steps = 0
 
     def ran_out(self, tokens: int) -> None:
         """A step of so many tokens, more than one, did not fit into memory."""
         self.tokens = min(self.tokens, tokens) // 2
+        self._patience_steps *= 2
         self._good_steps = 0
 
     def went_well(self) -> None:
         self._good_steps += 1
-        if self.tokens < self._most_tokens and self._good_steps >= _GOOD_STEPS:
+        if self.tokens < self._most_tokens and self._good_steps >= self._patience_steps:
             self.tokens = min(self._most_tokens, self.tokens + max(1, self.tokens // 4))
             self._good_steps = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -15,11 +16,14 @@ from gpu_consumers.fair_queue import DEFAULT_COSTS
 from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.scheduler import Scheduler
 from gpu_consumers.sequence import Sequence
+from gpu_consumers.step import Step
 from gpu_consumers.step_costs import StepCosts
 
 SLOTS = 3
 STEP_TOKENS = 8
 CONTEXT_TOKENS = 64
+BLOCK_TOKENS = 4
+LONGEST = 31  # tokens of the largest request of the machines below
 
 
 def info(slots: int = SLOTS, step_tokens: int = STEP_TOKENS) -> EngineInfo:
@@ -29,6 +33,28 @@ def info(slots: int = SLOTS, step_tokens: int = STEP_TOKENS) -> EngineInfo:
 def engine(slots: int = SLOTS, step_tokens: int = STEP_TOKENS) -> EchoEngine:
     """It refuses, slot by slot, every part of a plan that doesn't fit what was planned before."""
     return EchoEngine(slots=slots, max_step_tokens=step_tokens, max_context_tokens=CONTEXT_TOKENS)
+
+
+class Memory:
+    """Blocks of KV memory as an engine takes them, for tokens when they are run; nothing is shared."""
+
+    def __init__(self, engine_info: EngineInfo) -> None:
+        self._info = engine_info
+        self._tokens: dict[int, int] = {}
+
+    @property
+    def held_blocks(self) -> int:
+        return sum(map(self._info.blocks_of, self._tokens.values()))
+
+    def run(self, plan: StepPlan) -> None:
+        """Raises AssertionError when it runs out."""
+        for slot in plan.released:
+            self._tokens.pop(slot, None)
+        for chunk in plan.prefills:
+            self._tokens[chunk.slot] = chunk.start + len(chunk.token_ids)
+        for decode in plan.decodes:
+            self._tokens[decode.slot] = decode.position + 1
+        assert self.held_blocks <= self._info.kv_blocks, "out of memory"
 
 
 def expected_output(sequence: Sequence, count: int) -> list[int]:
@@ -46,6 +72,7 @@ class Request:
     tokens: list[int] = field(default_factory=list)
     end: str | None = None
     was_admitted: bool = False
+    waits_again: bool = False
 
 
 def step_tokens(plan: StepPlan) -> int:
@@ -53,13 +80,17 @@ def step_tokens(plan: StepPlan) -> int:
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Clients, a clock, and an engine whose slots now and then fail. Steps cost so much that some deadlines are urgent
-    and some can't be met."""
+    """Clients, a clock, and an engine whose slots now and then fail, and which now and then has no memory for a step.
+    Steps cost so much that some deadlines are urgent and some can't be met."""
+
+    kv_blocks: ClassVar[int] = 0
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = Scheduler(info(), step_costs=StepCosts(1.0, 0.0, 0.1, mean_output_tokens=3))
+        self.info = replace(info(), kv_blocks=self.kv_blocks, block_tokens=BLOCK_TOKENS)
+        self.scheduler = Scheduler(self.info, step_costs=StepCosts(1.0, 0.0, 0.1, mean_output_tokens=3))
         self.engine = engine()
+        self.memory = Memory(self.info)
         self.requests: dict[str, Request] = {}
         self.now_us = 0
         self.decoding: set[str] = set()
@@ -102,24 +133,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         passes_us=st.integers(0, 5),
         broken_slot=st.none() | st.integers(0, SLOTS - 1),
         cancelled_meanwhile=st.none() | st.integers(0, 5),
+        is_too_large=st.sampled_from([False, False, False, True]),
     )
-    def steps(self, passes_us: int, broken_slot: int | None, cancelled_meanwhile: int | None) -> None:
+    def steps(
+        self, passes_us: int, broken_slot: int | None, cancelled_meanwhile: int | None, is_too_large: bool = False
+    ) -> None:
         self.now_us += passes_us
         step = self.scheduler.next_step(self.now_us)
         for request_id in step.expired:
             self.leaves(request_id, "timeout")
         assert step_tokens(step.plan) <= STEP_TOKENS
-        for request_id in step.preempted:
-            assert self.requests[request_id].was_admitted
-            self.decoding.discard(request_id)
-        for request_id in step.admitted:
-            assert not self.requests[request_id].was_admitted, "announced twice"
-            self.requests[request_id].was_admitted = True
-        assert all(self.requests[request_id].was_admitted for request_id in step.resumed)
+        self.slots_change_hands(step)
         assert len(step.plan.decodes) == len(self.decoding), "a decode was left out"
+        self.memory.run(step.plan)
         result = self.engine.execute(step.plan)
-        assert not result.failures, "the plan doesn't fit the engine"
-        if broken_slot is not None and broken_slot in result.tokens:
+        assert not result.failures, f"the plan doesn't fit the engine: {result.failures}"
+        if is_too_large:
+            parts = step.plan.prefills + step.plan.decodes
+            result = StepResult(deferred=frozenset(part.slot for part in parts))
+        elif broken_slot is not None and broken_slot in result.tokens:
             tokens = {slot: token for slot, token in result.tokens.items() if slot != broken_slot}
             result = StepResult(tokens, {broken_slot: "broken"})
         if cancelled_meanwhile is not None and cancelled_meanwhile < len(self.live()):
@@ -139,6 +171,31 @@ class SchedulerMachine(RuleBasedStateMachine):
             if len(request.tokens) == request.output_tokens:
                 assert self.scheduler.remove(request_id)
                 self.leaves(request_id, "finished")
+
+    def slots_change_hands(self, step: Step) -> None:
+        waited = [request for request in self.requests.values() if request.waits_again]
+        for request_id in step.preempted:
+            request = self.requests[request_id]
+            assert request.was_admitted
+            assert request.end is None
+            request.waits_again = True
+            self.decoding.discard(request_id)
+        for request_id in step.resumed:
+            assert self.requests[request_id].waits_again
+            self.requests[request_id].waits_again = False
+        for request_id in step.admitted:
+            request = self.requests[request_id]
+            assert not request.was_admitted, "announced twice"
+            request.was_admitted = True
+            assert not any(self.goes_before(other, request) for other in waited), "out of order"
+
+    def goes_before(self, other: Request, admitted: Request) -> bool:
+        """Whether `other` lost its slot, and waits before whoever of its tenant had none yet."""
+        same = (other.sequence.tenant, other.sequence.priority) == (
+            admitted.sequence.tenant,
+            admitted.sequence.priority,
+        )
+        return same and other.waits_again and other.end is None and other.sequence.deadline_at_us is None
 
     def leaves(self, request_id: str, end: str) -> None:
         request = self.requests[request_id]
@@ -181,8 +238,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
 
 
+class TightMachine(SchedulerMachine):
+    """The largest request fits, and nothing beside it."""
+
+    kv_blocks = -(-LONGEST // BLOCK_TOKENS)
+
+
+class RoomierMachine(SchedulerMachine):
+    """Two large ones fit, or a few small ones, and not all that the slots would take."""
+
+    kv_blocks = 2 * -(-LONGEST // BLOCK_TOKENS) - 1
+
+
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSchedulerOfTightMemory = TightMachine.TestCase
+TestSchedulerOfRoomierMemory = RoomierMachine.TestCase
+TestScheduler.settings = TestSchedulerOfTightMemory.settings = TestSchedulerOfRoomierMemory.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
 
 TENANT_LOAD = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 6)), min_size=1, max_size=6)
 
