@@ -193,6 +193,17 @@ class ProfileFileUnusable(InfraError):
         super().__init__(f"{option} {str(path)!r} can't be written: {why}.")
 
 
+class ModelFolderInvalid(InfraError):
+    code = "model_folder_invalid"
+    exit_code = 2
+
+    def __init__(self, folder: Path, problem: str) -> None:
+        super().__init__(
+            f"The model in {folder} can't be served: {problem}. Give a folder in Hugging Face's layout "
+            "(docs/models.md); if it is on the workers only, add --unchecked."
+        )
+
+
 class AdapterFolderInvalid(InfraError):
     code = "adapter_folder_invalid"
     exit_code = 2

@@ -83,6 +83,7 @@ def test_an_adapter_is_added_for_a_model_that_is_there(
         (["keys", "add", "nobody-at-all"], "there is no tenant 'nobody-at-all'"),
         (["models", "add", "no-version", "--engine", "echo"], "name@version"),
         (["models", "add", "chat@v1"], "--location is needed"),
+        (["models", "add", "chat@v1", "--location", "/nowhere"], "there is no such folder"),
         (["routes", "set", "chat", "nothing@v9"], "there is no model version 'nothing@v9'"),
         (["routes", "set", "chat@v1", "nothing@v9"], "an alias has no @ in it"),
         (["adapters", "add", "tone", *ELSEWHERE, "--model", "chat@v1"], "'tone' is not a pinned model version"),

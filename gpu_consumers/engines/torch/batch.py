@@ -212,7 +212,9 @@ def _decode_index(
     held = [memory.blocks_of(decode.slot) for decode in work.decodes]
     count, columns = len(held), max(map(len, held))
     used = [block for blocks in held for block in blocks]
-    dense = len(used) >= _DENSE_ENOUGH * (max(used) + 1)
+    # A block that several sequences share is compared with the query of each, so it has to be there several times.
+    shared = len(set(used)) < len(used)
+    dense = not shared and len(used) >= _DENSE_ENOUGH * (max(used) + 1)
     blocks = max(used) + 1 if dense else len(used)
     members = torch.tensor(used, device=device) if dense else torch.arange(len(used), device=device)
     sizes = torch.tensor([len(blocks) for blocks in held], device=device)

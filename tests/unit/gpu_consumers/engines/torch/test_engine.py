@@ -96,6 +96,31 @@ def test_a_prompt_that_begins_like_an_earlier_one_is_answered_from_its_cache_and
         assert output == answer(fresh, "acme", prompt)[1]
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("variant", ["grouped", "qwen3, sliding", "gemma3", "gpt2"])
+def test_sequences_that_share_the_blocks_of_a_prefix_decode_side_by_side(
+    model_directory: Directory, kernels_dir: Path, variant: str, compiled: bool
+) -> None:
+    directory = model_directory(variant)
+    engine = caching(directory, kernels_dir if compiled else None)
+    start = prompts(8)[7]
+    answer(engine, "acme", start)
+    requests = [Request((*start, token), 12) for token in (7, 8, 9)]
+    admitted, chunks = [], []
+    for slot, request in enumerate(requests):
+        cached = request.prompt[: engine.cached_tokens("acme", request.prompt)]
+        assert len(cached) == 128
+        admitted.append(Admission(slot, SamplingParams(), 256, tenant="acme", cached_token_ids=cached))
+        chunks.append(PrefillChunk(slot, request.prompt[128:], 128, True))
+    tokens = engine.execute(StepPlan(admitted=tuple(admitted), prefills=tuple(chunks))).tokens
+    for position in range(len(start) + 1, len(start) + 13):
+        for slot, token in tokens.items():
+            requests[slot].output.append(token)
+        decodes = tuple(Decode(slot, token, position) for slot, token in tokens.items())
+        tokens = engine.execute(StepPlan(decodes=decodes)).tokens
+    assert_equal_to_generate(requests, Oracle(directory))
+
+
 def test_an_answer_is_a_prefix_too(model_directory: Directory) -> None:
     """The next turn of a conversation begins with the last one."""
     engine = caching(model_directory("grouped"))
