@@ -24,6 +24,7 @@ class Request:
     output_tokens: int
     sampling: SamplingParams = field(default_factory=SamplingParams)
     emitted: tuple[int, ...] = ()
+    adapter: str | None = None
     output: list[int] = field(default_factory=list)
     logprobs: list[Logprobs] = field(default_factory=list)
     failure: str | None = None
@@ -89,7 +90,12 @@ def run_batch(
 def _admission(slot: int, request: Request) -> Admission:
     most = len(request.tokens) + request.output_tokens
     return Admission(
-        slot, request.sampling, most, first_output_index=len(request.emitted), prompt_tokens=len(request.prompt)
+        slot,
+        request.sampling,
+        most,
+        first_output_index=len(request.emitted),
+        adapter=request.adapter,
+        prompt_tokens=len(request.prompt),
     )
 
 

@@ -16,11 +16,16 @@ NEAR_TIE = 1e-3
 class Oracle:
     """A model directory, loaded by transformers; greedy, and never stopped by an end-of-answer token."""
 
-    def __init__(self, directory: Path, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, directory: Path, dtype: torch.dtype = torch.float32, *, adapter: Path | None = None) -> None:
+        """adapter: the directory of a LoRA adapter, which PEFT lays over the model."""
         self._model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
         if getattr(self._model.config, "attn_logit_softcapping", None) is not None:
             self._model.set_attn_implementation("eager")  # its default leaves the cap of the scores out
         self._model.generation_config.eos_token_id = None
+        if adapter is not None:
+            from peft import PeftModel
+
+            self._model = PeftModel.from_pretrained(self._model, str(adapter))
 
     def logits(self, token_ids: Sequence[int]) -> torch.Tensor:
         """What the model gives behind each of these tokens, [tokens, vocabulary]."""

@@ -17,6 +17,7 @@ from gpu_consumers.engines.slots import StepWork
 from gpu_consumers.engines.torch.attention_rule import Window
 from gpu_consumers.engines.torch.flash import PagedIndex, index_tensor, paged_index
 from gpu_consumers.engines.torch.kv_memory import KvMemory
+from gpu_consumers.engines.torch.lora_step import LoraStep
 from gpu_consumers.plan import PrefillChunk
 
 _DENSE_ENOUGH: Final = 0.6
@@ -86,6 +87,7 @@ class StepBatch:
     kv_rows: the same as rows of `LayerMemory.rows`, [tokens, 2 * key-value heads]; None for the compiled kernels.
     decodes, chunks: how they attend, the one kind and the other; paged: all of them at once, in the place of both.
     output_rows: the tokens whose logits are wanted, in the order of output_slots.
+    lora, output_lora: what adapters add to the rows of the step, and to those of `output_rows`; None: nothing.
     """
 
     token_ids: Tensor
@@ -97,6 +99,8 @@ class StepBatch:
     output_rows: Tensor
     output_slots: tuple[int, ...]
     paged: PagedIndex | None = None
+    lora: LoraStep | None = None
+    output_lora: LoraStep | None = None
 
     def of_outputs(self) -> StepBatch:
         """The tokens alone whose logits are wanted, for what works token by token: nothing attends in it."""
@@ -110,6 +114,7 @@ class StepBatch:
             chunks=(),
             output_rows=torch.arange(len(rows), device=rows.device),
             output_slots=self.output_slots,
+            lora=self.output_lora,
         )
 
 

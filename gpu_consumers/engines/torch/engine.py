@@ -9,6 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from gpu_consumers.adapter_gate import PutWeights
 from gpu_consumers.engine import EngineInfo, KvUse
 from gpu_consumers.engines.parts import Around, uninstrumented
 from gpu_consumers.engines.slots import SlotTable, StepWork
@@ -16,6 +17,8 @@ from gpu_consumers.engines.torch.batch import build_batch
 from gpu_consumers.engines.torch.decode_graphs import CudaCapture, DecodeGraphs
 from gpu_consumers.engines.torch.flash import can_flash
 from gpu_consumers.engines.torch.kv_memory import PAGED, Claim, KvLayout, KvMemory
+from gpu_consumers.engines.torch.lora_layout import LoraLayout
+from gpu_consumers.engines.torch.lora_memory import LoraMemory
 from gpu_consumers.engines.torch.model import CausalModel
 from gpu_consumers.engines.torch.parallel.orders import Order, Peers
 from gpu_consumers.engines.torch.prefix import cache_salt
@@ -27,6 +30,7 @@ from models.tokenizer import Tokenizer
 
 _LIGHT_STEP_TOKENS: Final = 2
 _FAILED_ON_RANK_0: Final = "it failed on rank 0"
+_NOT_CACHED: Final = "the plan counts on cached tokens that are not there"
 
 
 class TorchEngine:
@@ -48,10 +52,13 @@ class TorchEngine:
         dtype: torch.dtype,
         device: torch.device,
         prefix_cache_bytes: int = 0,
+        adapter_places: int = 0,
+        adapter_max_rank: int = 64,
         records_graphs: bool = True,
     ) -> None:
         """`load_torch_engine` makes one from a model's directory.
 
+        adapter_places: LoRA adapters that are held at once. adapter_max_rank: the highest rank that one may have.
         records_graphs: whether `warm_up` may record decode steps as CUDA graphs, where FlashAttention serves.
         """
         self._model = model
@@ -67,6 +74,15 @@ class TorchEngine:
         self._graphs: DecodeGraphs | None = None
         self._records_graphs = records_graphs
         self._windows = frozenset(rule.window for rule in model.rules)
+        self._adapters = LoraMemory(
+            LoraLayout(model.shapes, len(model.layers)),
+            places=adapter_places,
+            max_rank=adapter_max_rank,
+            layers_path=model.layers_path,
+            dtype=dtype,
+            device=device,
+            kernels=model.kernels,
+        )
         self._memory = KvMemory(
             model.kv_shape,
             slots=info.slots,
@@ -85,6 +101,13 @@ class TorchEngine:
     def free_blocks(self) -> int:
         """Blocks of KV memory that no sequence holds."""
         return self._memory.free_blocks
+
+    @property
+    def adapter_places(self) -> int:
+        return self._adapters.places
+
+    def read_adapter(self, key: str, location: str) -> PutWeights:
+        return self._adapters.read(key, location)
 
     def lead(self, peers: Peers) -> None:
         """From now on other ranks run what is run here: for the engine of rank 0, before its first step."""
@@ -145,10 +168,11 @@ class TorchEngine:
         ]
         for slot in plan.released:
             self._memory.release(slot)
+            self._adapters.release(slot)
         work = self._slots.begin(plan)
         failures = dict(work.failures)
         for admission, claim in zip(plan.admitted, claims, strict=True):
-            self._admit(admission.slot, claim, failures)
+            self._admit(admission, claim, failures)
         return work.without(failures), failures
 
     def warm_up(self) -> None:
@@ -212,15 +236,19 @@ class TorchEngine:
         if self._peers is not None:
             self._peers.close()
 
-    def _admit(self, slot: int, claim: Claim | None, failures: dict[int, str]) -> None:
+    def _admit(self, admission: Admission, claim: Claim | None, failures: dict[int, str]) -> None:
+        slot, reason = admission.slot, failures.get(admission.slot)
+        if reason is None:
+            reason = _NOT_CACHED if claim is None else self._adapters.begin(slot, admission.adapter)
+            if reason is not None:
+                failures[slot] = reason
+                self._slots.fail(slot, reason)
         if claim is None:
-            if slot not in failures:
-                failures[slot] = "the plan counts on cached tokens that are not there"
-                self._slots.fail(slot, failures[slot])
-        elif slot in failures:
-            self._memory.drop(claim)
-        else:
+            return
+        if reason is None:
             self._memory.begin(slot, claim)
+        else:
+            self._memory.drop(claim)
 
     def _run(self, work: StepWork) -> StepResult:
         lengths = {chunk.slot: chunk.start + len(chunk.token_ids) for chunk in work.prefills}
@@ -242,14 +270,16 @@ class TorchEngine:
 
     def _forward(self, work: StepWork) -> tuple[Tensor | None, tuple[int, ...]]:
         """Logits [slots, vocabulary] and whose they are; None if nobody's are wanted, or not on this rank."""
-        if self._graphs is not None and not work.prefills:
+        if self._graphs is not None and not work.prefills and not self._adapters.adapts(work):
             with self._around("forward"):
                 return self._graphs.forward(work.decodes), tuple(decode.slot for decode in work.decodes)
         with self._around("build"):
+            work = self._adapters.together(work)
             batch = build_batch(
                 work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype,
                 windows=self._windows, compiled=self._model.kernels is not None,
             )  # fmt: skip
+            batch = self._adapters.on(batch, work)
         with self._around("forward"), _threads_for(len(batch.token_ids)):
             return self._model.forward(batch, self._memory), batch.output_slots
 

@@ -31,6 +31,8 @@ def load_torch_engine(
     threads: int | None = None,
     kernels_dir: Path | None = None,
     prefix_cache_bytes: int = 0,
+    adapter_places: int = 0,
+    adapter_max_rank: int = 64,
     ranks: Ranks | None = None,
 ) -> TorchEngine:
     """Load the model in directory `path`.
@@ -45,6 +47,8 @@ def load_torch_engine(
     kernels_dir: where kernels compiled for this machine are kept, and made if they are missing (None: torch's own
         operations do their work).
     prefix_cache_bytes: most memory for keys and values that are kept for sequences which begin alike (0: none).
+    adapter_places, adapter_max_rank: LoRA adapters that are held at once, and the highest rank that one may have. Ranks
+        that share a model hold none.
     ranks: those that share the model, each in a process of its own (`parallel.load_sharded`); None: all of it is here.
 
     Raises ModelFilesMissingError, UnsupportedModelError or EngineConfigurationError.
@@ -76,6 +80,8 @@ def load_torch_engine(
         dtype=torch_dtype,
         device=torch_device,
         prefix_cache_bytes=prefix_cache_bytes,
+        adapter_places=adapter_places if ranks is None else 0,
+        adapter_max_rank=adapter_max_rank,
         records_graphs=ranks is None,
     )
 

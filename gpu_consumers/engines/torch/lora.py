@@ -129,7 +129,7 @@ def _opened(file: Path) -> Iterator[Any]:
     if not file.is_file():
         raise AdapterUnavailableError(f"there is no {file}")
     try:
-        with safe_open(file, framework="pt") as opened:  # type: ignore[no-untyped-call]
+        with safe_open(file, framework="pt") as opened:
             yield opened
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise AdapterUnavailableError(f"{file} can't be read: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from gpu_consumers.adapter_gate import PutWeights
+from gpu_consumers.engines.slots import StepWork
+from gpu_consumers.engines.torch.batch import StepBatch
 from gpu_consumers.engines.torch.lora import LoraAdapter, read_lora
 from gpu_consumers.engines.torch.lora_layout import LoraLayout, padded_rank
 from gpu_consumers.engines.torch.lora_step import LoraStep
@@ -73,17 +76,31 @@ class LoraMemory:
     def release(self, slot: int) -> None:
         self._of_slot.pop(slot, None)
 
-    def order(self, slot: int) -> int:
-        """Slots of one adapter have the same: sequences that lie together are computed together."""
-        adapter = self._of_slot.get(slot)
-        return 0 if adapter is None else id(adapter)
+    def together(self, work: StepWork) -> StepWork:
+        """The same, with the decodes of one adapter side by side: they are computed together."""
+        if not self._of_slot:
+            return work
+        return replace(work, decodes=tuple(sorted(work.decodes, key=lambda decode: id(self._of_slot.get(decode.slot)))))
 
-    def step(self, slots: Sequence[int]) -> LoraStep | None:
-        """slots: whose each row is. None if no row has an adapter."""
+    def on(self, batch: StepBatch, work: StepWork) -> StepBatch:
+        """The batch of this work with what its adapters add."""
+        if not self._of_slot:
+            return batch
+        slots = [decode.slot for decode in work.decodes]
+        for chunk in work.prefills:
+            slots.extend([chunk.slot] * len(chunk.token_ids))
+        return replace(batch, lora=self._step(slots), output_lora=self._step(batch.output_slots))
+
+    def adapts(self, work: StepWork) -> bool:
+        """Whether anybody in this work answers with an adapter."""
+        return any(part.slot in self._of_slot for part in work.decodes) or any(
+            part.slot in self._of_slot for part in work.prefills
+        )
+
+    def _step(self, slots: Sequence[int]) -> LoraStep | None:
+        """slots: whose each row is."""
         adapters = [self._of_slot.get(slot) for slot in slots]
-        if not any(adapters):
-            return None
-        return LoraStep(self._layout, adapters, self._kernels)
+        return LoraStep(self._layout, adapters, self._kernels) if any(adapters) else None
 
     def _put(self, key: str, adapter: LoraAdapter, place: int) -> None:
         self._adapters.pop(self._key_at.pop(place, ""), None)

@@ -88,14 +88,16 @@ class CausalModel:
 
     def _projected(self, number: int, kind: Projection, x: Tensor, batch: StepBatch) -> Tensor:
         """A projection of layer `number` of x, whose rows are the tokens of `batch`."""
-        return self.layers[number].projections[kind](x)
+        projected = self.layers[number].projections[kind](x)
+        return projected if batch.lora is None else batch.lora.add_to(projected, number, kind, x)
 
     def _added(self, residual: Tensor, number: int, kind: Projection, x: Tensor, batch: StepBatch) -> Tensor:
         """The same, added to `residual`."""
         post = self.layers[number].post.get(kind)
         if post is not None:
             return residual + post(self._projected(number, kind, x, batch))
-        return self.layers[number].projections[kind].added_to(residual, x)
+        added = self.layers[number].projections[kind].added_to(residual, x)
+        return added if batch.lora is None else batch.lora.add_to(added, number, kind, x)
 
     def _attended(self, number: int, hidden: Tensor, batch: StepBatch, memory: KvMemory, rotation: Rotation) -> Tensor:
         layer, held = self.layers[number], memory.layers[number]
