@@ -19,7 +19,7 @@ _PART_COLOURS = {
 }  # fmt: skip
 _BOUND_COLOURS = {
     Bound.INPUT: "bright_black", Bound.SCHEDULER: "magenta", Bound.SAMPLING: "cyan", Bound.MEMORY: "blue",
-    Bound.COMPUTE: "green", Bound.OVERHEAD: "red",
+    Bound.COMPUTE: "green", Bound.OVERHEAD: "red", Bound.ENGINE: "yellow",
 }  # fmt: skip
 _ABOUT = {
     "wait": "for requests",

@@ -88,6 +88,7 @@ def advice(found: Finding) -> list[Advice]:
         Bound.MEMORY: _less_memory,
         Bound.COMPUTE: _less_compute,
         Bound.OVERHEAD: _less_overhead,
+        Bound.ENGINE: _less_engine,
     }
     told: dict[str, Advice] = {}
     for bound in (found.verdict.bound, found.verdict.near):
@@ -158,13 +159,6 @@ def _less_compute(found: Finding) -> Iterator[Advice]:
 
 def _less_overhead(found: Finding) -> Iterator[Advice]:
     setup, summary = found.setup, found.summary
-    if found.reference is None:
-        yield Advice(
-            "HEADRACE_ECHO_TOKENS_PER_SECOND" if setup.engine == "echo" else "look at the engine's own profile",
-            "the time goes into the engine, and what its steps need is not known"
-            + (": the echo keeps a pace of its own" if setup.engine == "echo" else ""),
-        )
-        return
     if summary.mean_slots < _FULL * setup.slots:
         yield Advice(
             "send it more at once",
@@ -184,6 +178,13 @@ def _less_overhead(found: Finding) -> Iterator[Advice]:
     if setup.on_cpu:
         yield Advice("HEADRACE_THREADS", f"{setup.threads} now; the best is one for each physical core that is free")
     yield from _by_operators(found)
+
+
+def _less_engine(found: Finding) -> Iterator[Advice]:
+    if found.setup.engine == "echo":
+        yield Advice("HEADRACE_ECHO_TOKENS_PER_SECOND", "the echo keeps this pace, and waits in its steps to keep it")
+    else:
+        yield Advice("the engine's own profile", "the time goes into the engine, and what its steps need is not known")
 
 
 def _by_operators(found: Finding) -> Iterator[Advice]:

@@ -20,7 +20,7 @@ PART_COLOURS: Final = {
 }  # fmt: skip
 BOUND_COLOURS: Final[Mapping[Bound, str]] = {
     Bound.INPUT: "#9ca3af", Bound.SCHEDULER: "#7e22ce", Bound.SAMPLING: "#0e7490", Bound.MEMORY: "#1d4ed8",
-    Bound.COMPUTE: "#15803d", Bound.OVERHEAD: "#b91c1c",
+    Bound.COMPUTE: "#15803d", Bound.OVERHEAD: "#b91c1c", Bound.ENGINE: "#b45309",
 }  # fmt: skip
 _INK, _GREY, _LINE = "#1f2937", "#6b7280", "#d1d5db"
 _WIDTH, _LEFT, _RIGHT = 1040, 40, 1000

@@ -32,22 +32,12 @@ class Summary:
     flops: float
 
     @property
-    def step_seconds(self) -> float:
-        """Of one step in the mean, without waiting for input."""
-        return (self.seconds - self.parts["wait"]) / self.steps
-
-    @property
     def output_tokens_per_second(self) -> float:
         return self.output_tokens / self.seconds
 
     @property
     def prompt_tokens_per_second(self) -> float:
         return self.prompt_tokens / self.seconds
-
-    @property
-    def intensity(self) -> float:
-        """Operations for each byte; 0 where neither is known."""
-        return self.flops / self.bytes if self.bytes else 0.0
 
 
 def summarize(steps: Sequence[StepMeasured]) -> Summary:

@@ -5,6 +5,7 @@ plan, text and events) is the scheduler's. Of a forward pass, memory and compute
 longer of the time to move its bytes and the time for its operations at what the bare machine reaches (the roofline
 model). That much is shared between the two in proportion to their floors, so that a pass near the ridge counts for
 both; what is beyond the floor is the engine's overhead: small operations, launches, threads that wait for each other.
+Where nothing is known of what passes need, they are the engine's as a whole.
 Every pass is split by itself, since prefill and decode steps are bound by different things.
 """
 
@@ -29,6 +30,7 @@ class Bound(StrEnum):
     MEMORY = "memory"
     COMPUTE = "compute"
     OVERHEAD = "overhead"
+    ENGINE = "engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def judge(steps: Sequence[StepMeasured], reference: Reference | None) -> Verdict
         if floor:
             seconds[Bound.MEMORY] += floor * memory / (memory + compute)
             seconds[Bound.COMPUTE] += floor * compute / (memory + compute)
-        seconds[Bound.OVERHEAD] += step.forward - floor
+        seconds[Bound.OVERHEAD if reference else Bound.ENGINE] += step.forward - floor
         memory_floor, compute_floor, explained = memory_floor + memory, compute_floor + compute, explained + floor
     whole = sum(seconds.values())
     if whole <= 0:

@@ -33,5 +33,5 @@ def test_a_worker_is_told_what_the_settings_say() -> None:
 
 
 def test_a_step_too_small_to_decode_every_slot_is_refused() -> None:
-    with pytest.raises(SettingInvalid, match="HEADRACE_MAX_STEP_TOKENS='15' .* at least HEADRACE_SLOTS, which is 16"):
+    with pytest.raises(SettingInvalid, match=r"HEADRACE_MAX_STEP_TOKENS='15' .* at least HEADRACE_SLOTS, which is 16"):
         worker_settings(Settings(max_step_tokens=15), BrokerProfile("127.0.0.1:1"), "big-ones")
