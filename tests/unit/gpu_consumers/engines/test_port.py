@@ -1,8 +1,12 @@
-"""What every engine promises behind the port, whatever computes its tokens."""
+"""What every engine promises behind the port, whatever computes its tokens.
+
+vLLM itself is among them where it is installed; it takes a minute or more to open.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,7 +26,8 @@ PROMPTS = ((5, 9, 11), (17,), (3, 4, 5, 6, 8, 10, 12), (21, 20))
 
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_model(tmp_path_factory.mktemp("port"))
+    # Heads of 32 numbers: vLLM has no smaller ones.
+    return make_tiny_model(tmp_path_factory.mktemp("port"), hidden_size=128, max_context_tokens=2 * CONTEXT)
 
 
 def _echo(directory: Path) -> Engine:
@@ -42,9 +47,28 @@ def _vllm_in_bursts(directory: Path) -> Engine:
     return open_vllm_engine(directory, dtype="float32", slots=SLOTS, max_context_tokens=CONTEXT, api=fake.api)
 
 
-@pytest.fixture(params=[_echo, _torch, _vllm, _vllm_in_bursts], ids=lambda make: make.__name__.strip("_"))
+@pytest.fixture(scope="session")
+def vllm_itself(directory: Path) -> Iterator[Engine]:
+    """One for all tests."""
+    if find_spec("vllm") is None:
+        pytest.skip("vllm is not installed here")
+    opened = open_vllm_engine(directory, dtype="float32", slots=SLOTS, max_context_tokens=CONTEXT)
+    opened.warm_up()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(
+    params=[_echo, _torch, _vllm, _vllm_in_bursts, None],
+    ids=lambda make: "vllm_itself" if make is None else make.__name__.strip("_"),
+)
 def engine(request: pytest.FixtureRequest, directory: Path) -> Iterator[Engine]:
-    make: Callable[[Path], Engine] = request.param
+    make: Callable[[Path], Engine] | None = request.param
+    if make is None:
+        opened = request.getfixturevalue("vllm_itself")
+        yield opened
+        opened.execute(StepPlan(released=tuple(range(SLOTS))))
+        return
     opened = make(directory)
     opened.warm_up()
     yield opened
