@@ -108,7 +108,9 @@ class AdapterGate:
 
     @property
     def next_at_us(self) -> int | None:
-        """When `advance` has something to do at the latest, if nothing else happens."""
+        """When `advance` has something to do at the latest, if nothing else happens; 0: now."""
+        if self._changed:
+            return 0
         times = [waiting.unknown_until_us for waiting in self._line.values() if waiting.key is None]
         times.extend(self._reading.values())
         if (deadline := self._deadlines.next_at_us) is not None:
@@ -137,6 +139,7 @@ class AdapterGate:
 
     def leave(self, request_id: str) -> None:
         """It waits or runs no longer; nothing if it isn't here."""
+        self._failed.pop(request_id, None)
         key = self._holding.pop(request_id, None)
         if key is not None:
             self._ready.pop(request_id, None)
@@ -180,8 +183,8 @@ class AdapterGate:
 
     def advance(self, now_us: int) -> GateTurn:
         """What is to be done now, after all that `next_install` had was installed."""
-        at = self.next_at_us if self._line else None
-        if not self._changed and (at is None or now_us < at):
+        at = self.next_at_us
+        if at is None or now_us < at:
             return _NOTHING
         expired = tuple(request_id for request_id in self._deadlines.past(now_us) if request_id in self._line)
         for request_id in expired:

@@ -38,6 +38,8 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings, tokenizer: Tok
                 threads=settings.threads,
                 kernels_dir=settings.kernels_dir,
                 prefix_cache_bytes=settings.prefix_cache_bytes,
+                adapter_places=settings.adapter_places,
+                adapter_max_rank=settings.adapter_max_rank,
             )
             if settings.tensor_parallel == 1:
                 engine = load(device=settings.device)

@@ -40,6 +40,14 @@ class WorkerMetrics:
         )
         self.generation_tokens = counter("headrace:generation_tokens", "Output tokens made")
 
+        # LoRA adapters.
+        self.adapters_placed = gauge("headrace:lora_adapters", "LoRA adapters in the engine's memory")
+        self.adapters_awaited = gauge("headrace:num_requests_waiting_for_adapter", "Requests that wait for an adapter")
+        self.adapter_loads = counter("headrace:lora_loads", "Adapters put into the engine's memory")
+        self.adapter_evictions = counter("headrace:lora_evictions", "Adapters that gave their place to another")
+        self.adapter_failures = counter("headrace:lora_load_failures", "Adapters that could not be loaded")
+        self.adapter_load_seconds = histogram("headrace:lora_load_seconds", "Reading an adapter, off the step path")
+
         # What clients feel, from the work order's arrival here on.
         self.time_to_first_token = histogram("headrace:time_to_first_token_seconds", "From pulled to the first token")
         self.inter_token = histogram("headrace:inter_token_latency_seconds", "Between tokens of a request")

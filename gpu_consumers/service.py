@@ -1,9 +1,9 @@
 """A GPU consumer as a service: opens the engine, then joins the group, and leaves it cleanly.
 
-Threads: the intake (polls, commits), recovery (reads token logs), the worker (owns the engine), and the producer's
-(acknowledgements). This loop starts them, waits, and stops them in the order in which nothing that was
-acknowledged is lost: the worker, what it sent, the intake with its last commit. Before that it may drain
-(`gpu_consumers/drain.py`): nothing more is taken, and what is short is finished.
+Threads: the intake (polls, commits), recovery (reads token logs), the worker (owns the engine), one that reads LoRA
+adapters, and the producer's (acknowledgements). This loop starts them, waits, and stops them in the order in which
+nothing that was acknowledged is lost: the worker, what it sent, the intake with its last commit. Before that it may
+drain (`gpu_consumers/drain.py`): nothing more is taken, and what is short is finished.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from eventlog.producer import EventProducer
 from eventlog.registry import Registry
 from eventlog.registry_reader import RegistryReader
 from eventlog.telemetry import TelemetryWriter
+from gpu_consumers.adapter_host import AdapterHost
+from gpu_consumers.adapter_supply import AdapterSupply
 from gpu_consumers.answer_writer import AnswerWriter
 from gpu_consumers.engine import Engine
 from gpu_consumers.engine_choice import open_engine
@@ -121,6 +123,14 @@ class _Running:
         writer = AnswerWriter(
             self._producer, metrics, stop=self._stop_worker, max_unacknowledged=4 * max(16, settings.slots)
         )
+        self._adapters: AdapterSupply | None = None
+        if isinstance(engine, AdapterHost) and engine.adapter_places:
+            self._adapters = AdapterSupply(
+                engine,
+                model_version=throughput.model_version,
+                metrics=metrics,
+                wake=lambda: self._inbox.put(Wake()),
+            )
         self._worker = Worker(
             engine,
             model,
@@ -136,6 +146,7 @@ class _Running:
             inbox=self._inbox,
             done=self._intake.done,
             stop=self._stop_worker,
+            adapters=self._adapters,
         )
         if costs is not None:
             self._worker.set_step_costs(costs)
@@ -191,6 +202,8 @@ class _Running:
 
     def _registry_changed(self, registry: Registry) -> None:
         self._worker.set_weights({name: tenant.weight for name, tenant in registry.tenants.items()})
+        if self._adapters is not None:
+            self._adapters.registry_changed(registry.adapters)
         self._intake.registry_changed(registry)
 
 

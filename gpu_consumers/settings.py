@@ -22,6 +22,7 @@ class WorkerSettings:
     kernels_dir: where kernels compiled for this machine are kept; None: torch's own operations do their work.
     tensor_parallel: processes that share one model of the torch engine, this one among them.
     prefix_cache_bytes: most memory for keys and values of prompts that may come again; 0 keeps none.
+    adapter_places: LoRA adapters in the torch engine's memory at once; adapter_max_rank: the highest rank of one.
     echo_tokens_per_second: rate of one sequence of the echo engine; 0 is as fast as it goes.
     marks: unfinished records of one partition that are held here.
     metrics_port: /metrics on loopback at this port, 0 for any free one; None for none.
@@ -44,6 +45,8 @@ class WorkerSettings:
     threads: int | None = None
     kernels_dir: Path | None = None
     prefix_cache_bytes: int = 0
+    adapter_places: int = 8
+    adapter_max_rank: int = 64
     tensor_parallel: int = 1
     marks: WaterMarks = field(default_factory=WaterMarks)
     metrics_port: int | None = None

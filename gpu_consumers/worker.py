@@ -3,7 +3,7 @@
 One turn:
 
 1. Take what came in: new work, cancels, work to drop. With nothing to do, wait for it here.
-   Every few seconds, report.
+   Every few seconds, report. Who waited for a LoRA adapter that is there now goes to the scheduler.
 2. Ask the scheduler for the next step; requests past their deadline end.
 3. Tell the log of those that got a slot, run the step.
 4. Give each token to its generation; answers that are whole end, and all tokens are written.
@@ -14,12 +14,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
 
 from eventlog.clock import monotonic, now_us
 from eventlog.errors import DeliveryFailed
+from gpu_consumers.adapter_supply import AdapterSupply
 from gpu_consumers.answer_writer import AnswerWriter, WriterStopped
 from gpu_consumers.drain import Drain, Unfinished
 from gpu_consumers.engine import Engine, PreparesSchemas
@@ -80,8 +81,11 @@ class Worker:
         inbox: SimpleQueue[Message],
         done: Callable[[Work], None],
         stop: threading.Event,
+        adapters: AdapterSupply | None = None,
     ) -> None:
-        """done: called on the producer's thread when work is finished and the log has acknowledged all of it."""
+        """done: called on the producer's thread when work is finished and the log has acknowledged all of it.
+        adapters: None for an engine that runs none.
+        """
         self._engine = engine
         self._model = model
         self._writer = writer
@@ -92,6 +96,7 @@ class Worker:
         self._inbox = inbox
         self._done = done
         self._stop = stop
+        self._adapters = adapters
         self._scheduler = Scheduler(engine.info, cached_tokens=engine.cached_tokens)
         self._active: dict[str, _Active] = {}
         self._unwritten: dict[str, _Active] = {}
@@ -111,12 +116,15 @@ class Worker:
                 self._take_messages()
                 if self._has_drained():
                     break
+                self._take_adapters()
                 self._turn()
         except WriterStopped:
             log.info("stopped while the log had no room")
         finally:
             self._telemetry.last_report(self._load(), now=monotonic(), now_us=now_us())
             self._engine.close()
+            if self._adapters is not None:
+                self._adapters.close()
 
     def set_weights(self, weights: dict[str, float]) -> None:
         """Fairness weights of tenants; any thread."""
@@ -128,7 +136,11 @@ class Worker:
             self._telemetry.report(self._load(), now=now, now_us=now_us())
 
     def _load(self) -> Load:
-        return Load(self._scheduler.running_count, self._scheduler.waiting_count, self._engine.kv_use())
+        return Load(self._scheduler.running_count, self._waiting_count(), self._engine.kv_use())
+
+    def _waiting_count(self) -> int:
+        at_gate = 0 if self._adapters is None else self._adapters.waiting_count
+        return self._scheduler.waiting_count + at_gate
 
     def set_step_costs(self, costs: StepCosts) -> None:
         """What the engine's steps were measured to take; before `run`."""
@@ -154,11 +166,11 @@ class Worker:
         return True
 
     def _take_messages(self) -> None:
-        # Requests whose schema is being compiled are in no queue; their message wakes this up.
+        # Requests whose schema is compiled or whose adapter is read are in no queue; a message wakes this up for them.
         idle = not (self._scheduler.running_count or self._scheduler.waiting_count)
         if idle:
             self._scheduler.check_integrity()
-        patience = min(_IDLE_SECONDS, self._telemetry.due_in(monotonic())) if idle else None
+        patience = self._patience() if idle else None
         try:
             message = self._inbox.get(block=idle, timeout=patience)
             while True:
@@ -166,6 +178,13 @@ class Worker:
                 message = self._inbox.get_nowait()
         except Empty:
             return
+
+    def _patience(self) -> float:
+        """How long there is nothing to do, if no message comes."""
+        due = self._telemetry.due_in(monotonic())
+        if self._adapters is not None:
+            due = min(due, self._adapters.due_in(now_us()))
+        return min(_IDLE_SECONDS, due)
 
     def _take(self, message: Message) -> None:
         match message:
@@ -230,10 +249,31 @@ class Worker:
 
     def _prepared(self, active: _Active, refusal: str | None) -> None:
         if refusal is None:
-            self._scheduler.add(active.generation.sequence)
+            self._await_adapter(active)
         else:
             message = f"no answer can be held to this JSON schema: {refusal}"
             self._fail(active, Failure(422, "invalid_request_error", "invalid_json_schema", message))
+
+    def _await_adapter(self, active: _Active) -> None:
+        sequence = active.generation.sequence
+        if sequence.adapter is None:
+            self._scheduler.add(sequence)
+        elif self._adapters is None:
+            self._fail(active, _no_adapter(f"the {self._engine.info.name} engine of this worker runs no adapters"))
+        else:
+            self._adapters.submit(sequence, now_us())
+
+    def _take_adapters(self) -> None:
+        """From here on a sequence has the key of the weights that were current when it came."""
+        if self._adapters is None:
+            return
+        turn = self._adapters.turn(now_us())
+        for request_id, key in turn.ready.items():
+            self._scheduler.add(replace(self._active[request_id].generation.sequence, adapter=key))
+        for request_id, reason in turn.failed.items():
+            self._fail(self._active[request_id], _no_adapter(reason))
+        for request_id in turn.expired:
+            self._finish(self._active[request_id], "timeout")
 
     def _turn(self) -> None:
         step = self._scheduler.next_step(now_us())
@@ -248,7 +288,7 @@ class Worker:
             self._take_result(result)
         self._write()
         self._metrics.running.set(self._scheduler.running_count)
-        self._metrics.waiting.set(self._scheduler.waiting_count)
+        self._metrics.waiting.set(self._waiting_count())
 
     def _note_slots(self, step: Step) -> None:
         for request_id in step.preempted:
@@ -328,6 +368,8 @@ class Worker:
     def _forget(self, active: _Active) -> None:
         request_id = active.generation.request_id
         self._scheduler.remove(request_id)
+        if self._adapters is not None:
+            self._adapters.leave(request_id)
         self._unwritten.pop(request_id, None)
         del self._active[request_id]
 
@@ -344,6 +386,10 @@ class Worker:
         else:
             self._metrics.inter_token.observe((now - active.newest_token_at_us) / 1e6)
         active.newest_token_at_us = now
+
+
+def _no_adapter(reason: str) -> Failure:
+    return Failure(422, "invalid_request_error", "adapter_unavailable", reason)
 
 
 _DEADLY = Failure(

@@ -118,6 +118,8 @@ def worker_settings(settings: Settings, profile: BrokerProfile, deployment: str)
         kernels_dir=settings.cache_dir / "kernels",
         prefix_cache_bytes=settings.prefix_cache_mib << 20,
         tensor_parallel=settings.tensor_parallel,
+        adapter_places=settings.adapter_places,
+        adapter_max_rank=settings.adapter_max_rank,
         echo_tokens_per_second=settings.echo_tokens_per_second,
         metrics_port=settings.worker_metrics_port,
         telemetry_seconds=settings.telemetry_seconds,

@@ -10,6 +10,8 @@ from typing import cast
 
 from eventlog.producer import EventProducer, OnDelivery
 from eventlog.telemetry import TelemetryWriter
+from gpu_consumers.adapter_host import AdapterHost
+from gpu_consumers.adapter_supply import AdapterSupply
 from gpu_consumers.answer_writer import AnswerWriter
 from gpu_consumers.engine import Engine
 from gpu_consumers.generation import Model
@@ -18,13 +20,22 @@ from gpu_consumers.partition import HeldPartition
 from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import WorkerIdentity, WorkerTelemetry
-from gpu_consumers.work import Cancel, Message, Work
+from gpu_consumers.work import Cancel, Message, Wake, Work
 from gpu_consumers.worker import Worker
-from schemas.events import Event, GenerationFailed, GenerationFinished, RequestRouted, TelemetryEvent, TokenLogEvent
+from schemas.events import (
+    AdapterRegistered,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    RequestRouted,
+    TelemetryEvent,
+    TokenLogEvent,
+)
 from schemas.token_log import TokenLog
 from schemas.topics import VALIDATED
 
 MOST_STEPS = 5_000
+MODEL_VERSION = "m@v1"
 
 
 class Log:
@@ -86,7 +97,15 @@ class _Watched:
 class LoneWorker:
     """`run` some orders to their end, or to where a message makes it leave."""
 
-    def __init__(self, engine: Engine, model: Model, *, telemetry_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        model: Model,
+        *,
+        telemetry_seconds: float = 0.0,
+        adapters: Iterable[AdapterRegistered] | None = None,
+    ) -> None:
+        """adapters: those that are registered; None for a worker that runs none."""
         self.log = Log()
         self.done: list[str] = []
         self.inbox: SimpleQueue[Message] = SimpleQueue()
@@ -98,13 +117,20 @@ class LoneWorker:
         producer = cast(EventProducer, self.log)
         metrics = WorkerMetrics(deployment="d", worker="w")
         self._engine = _Watched(engine, lambda step: self.before_step(step))
+        self.adapters: AdapterSupply | None = None
+        if adapters is not None:
+            assert isinstance(engine, AdapterHost)
+            self.adapters = AdapterSupply(
+                engine, model_version=MODEL_VERSION, metrics=metrics, wake=lambda: self.inbox.put(Wake())
+            )
+            self.adapters.registry_changed({adapter.adapter: adapter for adapter in adapters})
         self._worker = Worker(
             self._engine,
             model,
             AnswerWriter(producer, metrics, stop=self._stop, max_unacknowledged=1000),
             metrics,
             WorkerTelemetry(
-                WorkerIdentity("w", "d", "m@v1"),
+                WorkerIdentity("w", "d", MODEL_VERSION),
                 TelemetryWriter(producer, lambda: None),
                 every_seconds=telemetry_seconds,
                 now=0.0,
@@ -113,6 +139,7 @@ class LoneWorker:
             inbox=self.inbox,
             done=self._is_done,
             stop=self._stop,
+            adapters=self.adapters,
         )
 
     def measured(self, costs: StepCosts) -> None:

@@ -127,9 +127,11 @@ def _modules(names: list[str]) -> dict[str, dict[str, str]]:
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
     if not file.is_file():
-        raise AdapterUnavailableError(f"there is no {file}")
+        raise AdapterUnavailableError(f"there is no {file.name}")
     try:
         with safe_open(file, framework="pt") as opened:
             yield opened
-    except (OSError, SafetensorError, RuntimeError, ValueError) as error:
-        raise AdapterUnavailableError(f"{file} can't be read: {error}") from error
+    except OSError as error:
+        raise AdapterUnavailableError(f"{file.name} can't be read: {error.strerror}") from error
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise AdapterUnavailableError(f"{file.name} can't be read: {error}") from error

@@ -56,14 +56,19 @@ class LoraConfig:
 
 
 def read_config(directory: Path) -> LoraConfig:
-    """Raises AdapterUnavailableError: not there, not LoRA, or with options that are not plain LoRA."""
+    """Raises AdapterUnavailableError: not there, not LoRA, or with options that are not plain LoRA.
+
+    Messages name no directory: clients read them.
+    """
     file = directory / "adapter_config.json"
     try:
         declared = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise AdapterUnavailableError(f"{file} can't be read: {error}") from error
+    except OSError as error:
+        raise AdapterUnavailableError(f"{file.name} can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise AdapterUnavailableError(f"{file.name} is no JSON: {error}") from error
     if not isinstance(declared, dict):
-        raise AdapterUnavailableError(f"{file} holds no JSON object")
+        raise AdapterUnavailableError(f"{file.name} holds no JSON object")
     if declared.get("peft_type") != "LORA":
         raise AdapterUnavailableError(f"its peft_type is {declared.get('peft_type')!r}; only LORA is supported")
     _refuse_unsupported(declared)

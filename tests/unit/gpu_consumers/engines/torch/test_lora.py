@@ -176,9 +176,7 @@ def test_what_is_no_plain_lora_is_refused(
 def test_an_adapter_of_another_model_is_refused(
     engine: TorchEngine, model_directory: Directory, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        AdapterUnavailableError, match=r"transformer\.h\.0\.attn\.c_attn, which is not one of the linear"
-    ):
+    with pytest.raises(AdapterUnavailableError, match=r"h\.0\.attn\.c_attn, which is not one of the linear"):
         engine.read_adapter("a", str(make_adapter(model_directory("gpt2"), tmp_path / "gpt2")))
     with pytest.raises(AdapterUnavailableError, match="it was made for another model"):
         engine.read_adapter("a", str(make_adapter(model_directory("wide heads"), tmp_path / "wide")))
@@ -195,7 +193,7 @@ def test_an_adapter_of_the_embedding_or_the_head_is_refused(
 
 
 def test_files_that_are_missing_or_broken_are_told(engine: TorchEngine, plain: Path, tmp_path: Path) -> None:
-    with pytest.raises(AdapterUnavailableError, match=r"adapter_config\.json can't be read"):
+    with pytest.raises(AdapterUnavailableError, match=r"^adapter_config\.json can't be read: No such file"):
         engine.read_adapter("a", str(tmp_path / "nowhere"))
     torn = altered(plain, tmp_path / "torn")
     (torn / "adapter_config.json").write_text("[]")
@@ -203,7 +201,7 @@ def test_files_that_are_missing_or_broken_are_told(engine: TorchEngine, plain: P
         engine.read_adapter("a", str(torn))
     without = altered(plain, tmp_path / "without")
     (without / "adapter_model.safetensors").unlink()
-    with pytest.raises(AdapterUnavailableError, match=r"there is no .*adapter_model\.safetensors"):
+    with pytest.raises(AdapterUnavailableError, match=r"^there is no adapter_model\.safetensors$"):
         engine.read_adapter("a", str(without))
     broken = altered(plain, tmp_path / "broken")
     whole = (broken / "adapter_model.safetensors").read_bytes()
