@@ -96,6 +96,8 @@ class AsyncEngineArgs:
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     enable_lora: bool = False
+    max_loras: int = 1
+    max_lora_rank: int = 16
     disable_log_stats: bool = False
     structured_outputs_config: dict[str, str] | None = None
 

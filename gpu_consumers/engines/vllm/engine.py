@@ -8,21 +8,20 @@ that nobody has asked for yet wait, no more than the sequence may have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpu_consumers.adapter_gate import PutWeights
 from gpu_consumers.engine import EngineInfo, KvUse
 from gpu_consumers.engines.slots import SlotTable, StepWork
+from gpu_consumers.engines.vllm.adapters import Adapters
 from gpu_consumers.engines.vllm.api import VllmApi
 from gpu_consumers.engines.vllm.parameters import cache_salt, sampling_arguments, why_not_runnable
 from gpu_consumers.engines.vllm.streams import Ended, LoopThread, Request, Streams, Token, why_not
 from gpu_consumers.plan import Admission, Decode, Logprobs, PrefillChunk, SamplingParams, StepPlan, StepResult
 
 _SHUTDOWN_SECONDS: Final = 1.0  # for vLLM's processes, before it kills them
-
-AdapterLocation = Callable[[str], str | None]
-"""The directory of an adapter by its name; None for one that is not known."""
 
 
 @dataclass(slots=True)
@@ -41,14 +40,14 @@ class VllmEngine:
     crash or a preemption) is drawn anew from there: vLLM's draw is no function of (seed, index).
     """
 
-    def __init__(self, api: VllmApi, llm: Any, loop: LoopThread, info: EngineInfo, adapters: AdapterLocation) -> None:
+    def __init__(self, api: VllmApi, llm: Any, loop: LoopThread, info: EngineInfo, *, adapter_places: int = 0) -> None:
         """`open_vllm_engine` makes one from a model's directory. llm: an AsyncLLM that lives on the loop."""
         self._api = api
         self._llm = llm
         self._loop = loop
         self._info = info
-        self._adapters = adapters
-        self._adapter_numbers: dict[str, int] = {}
+        self._adapter_places = adapter_places
+        self._adapters = Adapters(api)
         self._slots = SlotTable(info)
         self._sequences: dict[int, _Sequence] = {}
         self._streams = Streams(llm, loop, api.engine_dead)
@@ -56,6 +55,15 @@ class VllmEngine:
     @property
     def info(self) -> EngineInfo:
         return self._info
+
+    @property
+    def adapter_places(self) -> int:
+        return self._adapter_places
+
+    def read_adapter(self, key: str, location: str) -> PutWeights:
+        """See that it is there. vLLM itself reads the weights with the first request for them, and says then what is
+        wrong with them, to that request."""
+        return self._adapters.read(key, location)
 
     def warm_up(self) -> None:
         """vLLM has warmed itself when it was opened; a few tokens of every slot go through it here."""
@@ -109,8 +117,8 @@ class VllmEngine:
         reason = why_not_runnable(admission)
         if admission.cached_token_ids:
             reason = "the plan counts on cached tokens that are not there"
-        elif admission.adapter is not None and self._adapters(admission.adapter) is None:
-            reason = f"the adapter {admission.adapter} is not known to this worker"
+        elif admission.adapter is not None and admission.adapter not in self._adapters:
+            reason = f"the adapter {admission.adapter} is in no place of this engine"
         if reason is None:
             self._sequences[admission.slot] = _Sequence(admission)
         else:
@@ -169,13 +177,8 @@ class VllmEngine:
         )
         salt = cache_salt(admission.tenant, admission.adapter)
         prompt = api.tokens_prompt(prompt_token_ids=sequence.prefix, **({} if salt is None else {"cache_salt": salt}))
-        return Request(prompt, parameters, self._lora(admission.adapter), admission.sampling.top_logprobs)
-
-    def _lora(self, adapter: str | None) -> Any | None:
-        if adapter is None:
-            return None
-        number = self._adapter_numbers.setdefault(adapter, len(self._adapter_numbers) + 1)
-        return self._api.lora_request(lora_name=adapter, lora_int_id=number, lora_path=self._adapters(adapter))
+        lora = None if admission.adapter is None else self._adapters[admission.adapter]
+        return Request(prompt, parameters, lora, admission.sampling.top_logprobs)
 
     def _fail(self, slot: int, reason: str, failures: dict[int, str]) -> None:
         failures[slot] = reason

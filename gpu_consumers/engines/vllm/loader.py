@@ -7,14 +7,11 @@ from typing import Any
 
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.engines.torch.checkpoint import eos_token_ids, read_config
+from gpu_consumers.engines.vllm.adapters import vllm_rank
 from gpu_consumers.engines.vllm.api import VllmApi, import_vllm
-from gpu_consumers.engines.vllm.engine import AdapterLocation, VllmEngine
+from gpu_consumers.engines.vllm.engine import VllmEngine
 from gpu_consumers.engines.vllm.streams import LoopThread
 from gpu_consumers.errors import EngineConfigurationError
-
-
-def _no_adapters(adapter: str) -> str | None:
-    return None
 
 
 def open_vllm_engine(
@@ -24,14 +21,15 @@ def open_vllm_engine(
     slots: int = 16,
     max_context_tokens: int = 8192,
     max_step_tokens: int | None = None,
-    adapters: AdapterLocation | None = None,
+    adapter_places: int = 0,
+    adapter_max_rank: int = 64,
     api: VllmApi | None = None,
 ) -> VllmEngine:
     """Load the model in directory `path` into vLLM, which takes the device that it finds (`CUDA_VISIBLE_DEVICES`).
 
     slots: vLLM's max_num_seqs. max_context_tokens: its max_model_len. max_step_tokens: what `EngineInfo` tells the
         scheduler (None: the longest prompt and one more for each slot). vLLM cuts its own steps.
-    adapters: where an adapter's files are, by its name; None: LoRA is off.
+    adapter_places: LoRA adapters in one batch (0: LoRA is off); adapter_max_rank: the highest rank of one.
     api: vLLM's classes (None: those that are installed).
 
     Raises ModelFilesMissingError, EngineConfigurationError.
@@ -45,7 +43,7 @@ def open_vllm_engine(
             dtype=dtype,
             max_model_len=max_context_tokens,
             max_num_seqs=slots,
-            enable_lora=adapters is not None,
+            **_lora_arguments(adapter_places, adapter_max_rank),
             # llguidance, by which the validate stage judges schemas.
             structured_outputs_config={"backend": "guidance"},
             disable_log_stats=True,
@@ -64,7 +62,13 @@ def open_vllm_engine(
         vocabulary_size=llm.model_config.get_vocab_size(),
         eos_token_ids=_eos_token_ids(llm.model_config),
     )
-    return VllmEngine(vllm, llm, loop, info, adapters or _no_adapters)
+    return VllmEngine(vllm, llm, loop, info, adapter_places=adapter_places)
+
+
+def _lora_arguments(places: int, max_rank: int) -> dict[str, Any]:
+    if not places:
+        return {"enable_lora": False}
+    return {"enable_lora": True, "max_loras": places, "max_lora_rank": vllm_rank(max_rank)}
 
 
 def _eos_token_ids(model_config: Any) -> frozenset[int]:

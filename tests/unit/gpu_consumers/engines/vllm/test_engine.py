@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from gpu_consumers.adapter_host import AdapterHost
 from gpu_consumers.engines.vllm import VllmEngine, open_vllm_engine
+from gpu_consumers.engines.vllm.adapters import vllm_rank
 from gpu_consumers.engines.vllm.api import import_vllm
-from gpu_consumers.errors import EngineConfigurationError, ModelFilesMissingError
+from gpu_consumers.errors import AdapterUnavailableError, EngineConfigurationError, ModelFilesMissingError
 from gpu_consumers.plan import Admission, Decode, Logprobs, PrefillChunk, SamplingParams, StepPlan
 from tests.batching import Request, run_batch
-from tests.fake_vllm import POISON, EngineDeadError, FakeVllm
+from tests.fake_vllm import POISON, EngineDeadError, FakeVllm, LoRARequest
 from tests.tiny_model import make_tiny_model
 
 Opener = Callable[..., tuple[VllmEngine, FakeVllm]]
@@ -28,9 +30,11 @@ def opened(directory: Path) -> Iterator[Opener]:
     """Opens engines with a fake of these changes, and closes them."""
     engines: list[VllmEngine] = []
 
-    def open_with(adapters: Callable[[str], str | None] | None = None, **changes: Any) -> tuple[VllmEngine, FakeVllm]:
+    def open_with(*, adapter_places: int = 0, **changes: Any) -> tuple[VllmEngine, FakeVllm]:
         fake = FakeVllm(**changes)
-        engine = open_vllm_engine(directory, slots=3, max_context_tokens=64, adapters=adapters, api=fake.api)
+        engine = open_vllm_engine(
+            directory, slots=3, max_context_tokens=64, adapter_places=adapter_places, api=fake.api
+        )
         engines.append(engine)
         return engine, fake
 
@@ -159,8 +163,19 @@ def test_a_json_schema_becomes_structured_output_and_can_only_begin_at_the_begin
     assert call.sampling_params.structured_outputs.json == '{"type": "object"}'
 
 
-def test_adapters_are_lora_requests_with_a_number_and_a_cache_of_their_own(opened: Opener) -> None:
-    engine, fake = opened(adapters={"tone@v1": "adapters/tone", "law@v2": "adapters/law"}.get)
+def adapter(directory: Path) -> str:
+    directory.mkdir()
+    (directory / "adapter_config.json").write_text("{}")
+    return str(directory)
+
+
+def test_adapters_are_lora_requests_with_a_number_and_a_cache_of_their_own(opened: Opener, tmp_path: Path) -> None:
+    engine, fake = opened(adapter_places=2)
+    assert isinstance(engine, AdapterHost)
+    assert engine.adapter_places == 2
+    tone, law = adapter(tmp_path / "tone"), adapter(tmp_path / "law")
+    engine.read_adapter("tone@v1", tone)(0)
+    engine.read_adapter("law@v2", law)(1)
     result = begin(
         engine,
         Admission(0, SamplingParams(), 20, tenant="acme", adapter="tone@v1"),
@@ -168,14 +183,36 @@ def test_adapters_are_lora_requests_with_a_number_and_a_cache_of_their_own(opene
         Admission(2, SamplingParams(), 20, tenant="acme", adapter="gone@v1"),
     )
     assert set(result.tokens) == {0, 1}
-    assert "gone@v1 is not known" in result.failures[2]
+    assert "gone@v1 is in no place" in result.failures[2]
     loras = [call.lora_request for call in fake.llm.calls]
-    assert [(lora.lora_name, lora.lora_int_id, lora.lora_path) for lora in loras if lora is not None] == [
-        ("tone@v1", 1, "adapters/tone"),
-        ("law@v2", 2, "adapters/law"),
-    ]
-    assert fake.llm.engine_args.enable_lora
+    assert loras == [LoRARequest("tone@v1", 1, tone), LoRARequest("law@v2", 2, law)]
     assert [call.prompt["cache_salt"] for call in fake.llm.calls] == ["acme/tone@v1", "acme/law@v2"]
+    arguments = fake.llm.engine_args
+    assert (arguments.enable_lora, arguments.max_loras, arguments.max_lora_rank) == (True, 2, 64)
+
+
+def test_a_place_holds_the_newest_adapter_and_the_one_before_is_gone(opened: Opener, tmp_path: Path) -> None:
+    engine, fake = opened(adapter_places=1)
+    engine.read_adapter("tone@v1", adapter(tmp_path / "tone"))(0)
+    engine.read_adapter("tone@v2", adapter(tmp_path / "tone2"))(0)
+    old = Admission(0, SamplingParams(), 20, adapter="tone@v1")
+    new = Admission(1, SamplingParams(), 20, adapter="tone@v2")
+    result = begin(engine, old, new)
+    assert (list(result.tokens), list(result.failures)) == ([1], [0])
+    [call] = fake.llm.calls
+    assert call.lora_request is not None
+    assert call.lora_request.lora_int_id == 2
+
+
+def test_a_folder_without_an_adapter_is_refused(opened: Opener, tmp_path: Path) -> None:
+    engine, _ = opened(adapter_places=1)
+    with pytest.raises(AdapterUnavailableError, match=r"has no adapter_config\.json"):
+        engine.read_adapter("tone@v1", str(tmp_path))
+
+
+@pytest.mark.parametrize(("rank", "room"), [(1, 1), (2, 8), (64, 64), (65, 128), (512, 512), (999, 512)])
+def test_vllm_makes_room_for_ranks_of_its_own(rank: int, room: int) -> None:
+    assert vllm_rank(rank) == room
 
 
 def test_a_plan_that_counts_on_cached_tokens_fails_that_slot(opened: Opener) -> None:
