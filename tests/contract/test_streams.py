@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ from eventlog.registry import Registry
 from eventlog.registry_reader import RegistryReader
 from schemas.codec import encode
 from schemas.events import (
+    AdapterRegistered,
     DeadLettered,
     Event,
     GenerationFinished,
@@ -66,6 +68,8 @@ MODEL = ModelRegistered(
     default_max_output_tokens=16,
 )
 
+GUIDED = replace(MODEL, model_version="streams-guided@v1", deployment="streams-guided-v1", engine="torch")
+
 
 @pytest.fixture(scope="module")
 def log(profile: BrokerProfile) -> Iterator[Log]:
@@ -96,7 +100,8 @@ class Log:
             tokens_per_minute=tokens_per_minute,
             max_concurrent_requests=max_concurrent,
         )
-        self._admin.register_tenant(record, Registry(models={MODEL.model_version: MODEL}))
+        models = {model.model_version: model for model in (MODEL, GUIDED)}
+        self._admin.register_tenant(record, Registry(models=models))
 
     def write(self, topic: str, event: Event, key: str, partition: int | None = None) -> None:
         self._producer.send(topic, event, key=key, partition=partition)
@@ -107,9 +112,23 @@ class Log:
         self._producer.send_bytes(topic, value, key=b"k", headers=headers, partition=partition)
         assert self._producer.flush() == 0
 
-    def submit(self, tenant: str, text: str = "hello", *, model: str = MODEL.model_version) -> str:
+    def register_model(self, model: ModelRegistered) -> None:
+        """Before the tenants that are to use it."""
+        self._admin.register_model(model, Registry())
+
+    def register_adapter(self, adapter: str, tenant: str) -> None:
+        """Of MODEL, for a tenant that is registered."""
+        event = AdapterRegistered(
+            adapter=adapter, at_us=now_us(), model_version=MODEL.model_version, location="/a", tenant=tenant
+        )
+        reader = RegistryReader(self._profile, client_id="test")
+        self._admin.register_adapter(event, reader.start())
+        reader.close()
+
+    def submit(self, tenant: str, text: str = "hello", *, model: str = MODEL.model_version, **fields: Any) -> str:
         request_id = new_id()
-        self.write(requests_topic(tenant), request(tenant, request_id, text, model), request_id)
+        event = replace(request(tenant, request_id, text, model), **fields)
+        self.write(requests_topic(tenant), event, request_id)
         return request_id
 
     def read(self, topic: str) -> list[Event]:
@@ -226,6 +245,42 @@ async def test_bad_requests_end_with_their_reason_and_the_next_one_is_served(
         (over_quota, 429, "token_rate_exceeded"),
     }
     assert all(e.retry_after_ms for e in refused if e.status == 429)
+
+
+async def test_a_schema_that_takes_for_ever_is_refused_and_holds_up_nobody(
+    log: Log, settings: StreamsSettings, tenant_name: str
+) -> None:
+    log.register_model(GUIDED)
+    log.register(tenant_name)
+    endless = json.dumps({"type": "string", "allOf": [{"pattern": f".*a{i}.*"} for i in range(40)]})
+    async with running(settings):
+        hostile = log.submit(tenant_name, model=GUIDED.model_version, json_schema=endless)
+        plain = log.submit(tenant_name)
+        await log.wait_for(RequestRouted, work_topic(MODEL.deployment, tenant_name), plain)
+        refused = await log.wait_for(RequestRejected, tokens_topic(tenant_name), hostile)
+        guided = log.submit(tenant_name, model=GUIDED.model_version, json_schema='{"type": "object"}')
+        routed = await log.wait_for(RequestRouted, work_topic(GUIDED.deployment, tenant_name), guided)
+
+    assert (refused.status, refused.code) == (400, "invalid_json_schema")
+    assert "more time or memory" in refused.message
+    assert routed.json_schema == '{"type": "object"}'
+
+
+async def test_an_adapter_is_routed_to_its_base_version_for_its_tenant_alone(
+    log: Log, settings: StreamsSettings, tenant_name: str
+) -> None:
+    stranger, adapter = f"{tenant_name}-stranger", f"tone-{tenant_name}@v1"
+    log.register(tenant_name)
+    log.register(stranger)
+    log.register_adapter(adapter, tenant_name)
+    async with running(settings):
+        own = log.submit(tenant_name, model=adapter)
+        theirs = log.submit(stranger, model=adapter)
+        routed = await log.wait_for(RequestRouted, work_topic(MODEL.deployment, tenant_name), own)
+        refused = await log.wait_for(RequestRejected, tokens_topic(stranger), theirs)
+
+    assert (routed.model, routed.model_version, routed.adapter) == (adapter, MODEL.model_version, adapter)
+    assert (refused.status, refused.code) == (404, "model_not_found")
 
 
 async def test_a_tenant_registered_while_running_is_served_from_its_first_request_on_and_others_lose_nothing(

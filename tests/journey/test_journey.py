@@ -11,19 +11,22 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import clickhouse_connect
 import openai
 import pytest
 from clickhouse_connect.driver.client import Client
+from pydantic import BaseModel, Field
 from websockets.asyncio.client import connect
 
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
+from infra.builtin_models import ECHO, builtin_model
 from models.tokenizer import open_tokenizer
 from schemas.events import GenerationFailed, GenerationFinished, Message, QuotaSettled, RequestRejected
 from schemas.ids import request_id_of
@@ -137,6 +140,86 @@ async def test_64_requests_of_3_tenants_over_every_transport(broker: Broker, sys
     shown = await asyncio.to_thread(system.headrace, "explain", answers[0].response_id)
     for stage in ("ingress", "validate", "quota", "route", "queue", "schedule", "prefill", "decode", "deliver"):
         assert stage in shown
+
+
+class Size(BaseModel):
+    size: Literal["small", "large"]
+    count: Annotated[int, Field(ge=0, le=9)]
+
+
+def test_an_answer_by_a_schema_is_parsed_by_the_official_package(system: System) -> None:
+    key = system.add_tenant(f"json-{random.SystemRandom().randrange(10**9)}")
+    with openai.OpenAI(base_url=f"{system.gateway_url}/v1", api_key=key, max_retries=0) as client:
+        chat = client.chat.completions.parse(
+            model="tiny", messages=[{"role": "user", "content": "river"}], response_format=Size, seed=1,
+            max_completion_tokens=450, logprobs=True, top_logprobs=3, logit_bias={"33": 5, "34": -5},
+        )  # fmt: skip
+        choice = chat.choices[0]
+        assert isinstance(choice.message.parsed, Size)
+        assert choice.finish_reason == "stop"
+        assert choice.logprobs is not None
+        content = choice.logprobs.content or []
+        assert b"".join(bytes(token.bytes or []) for token in content).decode() == choice.message.content
+        assert {len(token.top_logprobs) for token in content} == {3}
+        response = client.responses.parse(
+            model="tiny", input="river", text_format=Size, max_output_tokens=450, extra_body={"seed": 1}
+        )
+        assert isinstance(response.output_parsed, Size)
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(
+                model="tiny", messages=[{"role": "user", "content": "river"}],
+                response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "objec"}}},
+            )  # fmt: skip
+        assert (refused.value.code, refused.value.param) == ("invalid_json_schema", "response_format")
+        with pytest.raises(openai.UnprocessableEntityError, match="echo engine"):
+            client.chat.completions.create(
+                model="echo", messages=[{"role": "user", "content": "x"}], logprobs=True
+            )  # fmt: skip
+        with pytest.raises(openai.BadRequestError, match="the tokens of"):
+            client.chat.completions.create(
+                model="echo", messages=[{"role": "user", "content": "x"}], logit_bias={"999": 1}
+            )
+    assert "JSON by a schema" in system.headrace("explain", chat.id)
+
+
+def test_choices_and_adapters_of_the_echo_engine(system: System) -> None:
+    tenant = f"choices-{random.SystemRandom().randrange(10**9)}"
+    key, stranger = system.add_tenant(tenant), system.add_tenant(f"{tenant}-stranger")
+    adapter = f"tone-{tenant}@v1"
+    system.headrace(
+        "adapters",
+        "add",
+        adapter,
+        "--model",
+        builtin_model(ECHO, None, 0).model_version,
+        "--location",
+        "/none",
+        "--unchecked",
+        "--tenant",
+        tenant,
+    )
+    with openai.OpenAI(base_url=f"{system.gateway_url}/v1", api_key=key, max_retries=0) as client:
+        eventually(lambda: adapter in {model.id for model in client.models.list()}, "the adapter is known", 20)
+        chat = client.chat.completions.create(
+            model="echo", messages=[{"role": "user", "content": "ab"}], n=3, max_completion_tokens=4
+        )
+        assert [(choice.index, choice.message.content) for choice in chat.choices] == [(n, "abab") for n in range(3)]
+        assert chat.usage is not None
+        assert (chat.usage.prompt_tokens, chat.usage.completion_tokens) == (6, 12)
+
+        def adapted() -> str | None:
+            """The validate stage hears of the adapter on its own: until then it is a 404."""
+            with suppress(openai.NotFoundError):
+                return client.responses.create(model=adapter, input="ab", max_output_tokens=4).id
+            return None
+
+        answered = eventually(adapted, "the adapter answers", 20)
+    with (
+        openai.OpenAI(base_url=f"{system.gateway_url}/v1", api_key=stranger, max_retries=0) as client,
+        pytest.raises(openai.NotFoundError),
+    ):
+        client.responses.create(model=adapter, input="ab")
+    assert f"with adapter {adapter}" in " ".join(system.headrace("explain", answered).split())
 
 
 async def answer(system: System, key: str, ask: Ask) -> Answer:
