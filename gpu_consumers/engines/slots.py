@@ -40,6 +40,15 @@ class StepWork:
     decodes: tuple[Decode, ...]
     failures: dict[int, str]
 
+    @property
+    def slots(self) -> frozenset[int]:
+        """That have a part in it."""
+        return frozenset(part.slot for part in self.prefills + self.decodes)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.decodes) + sum(len(chunk.token_ids) for chunk in self.prefills)
+
     def without(self, failed: Container[int]) -> StepWork:
         """The same but for these slots."""
         return replace(

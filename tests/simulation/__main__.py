@@ -10,7 +10,7 @@ from tests.simulation.simulator import SCHEDULERS, simulate
 
 
 def main() -> None:
-    console = Console(width=150)
+    console = Console(width=160)
     for trace in traces():
         found = {name: figures(trace, simulate(trace, make)) for name, make in SCHEDULERS.items()}
         if FLOOD in trace.tenants:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
+
+from gpu_consumers.engine import EngineInfo
+from tests.simulation.machine import INFO, SCARCE
 
 SECOND_US: Final = 1_000_000
 LONGEST_PROMPT: Final = 1024
@@ -15,23 +18,39 @@ FLOOD: Final = "flood"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request. deadline_us: after its arrival; None: it has none."""
+    """A request. deadline_us: after its arrival; None: it has none.
+
+    shared_tokens: how many of the first of its prompt are those of all requests of its tenant.
+    max_output_tokens: what it asks for, and seldom needs; None: what it needs.
+    """
 
     at_us: int
     tenant: str
     prompt_tokens: int
     output_tokens: int
     deadline_us: int | None = None
+    shared_tokens: int = 0
+    max_output_tokens: int | None = None
+
+    def prompt(self, number: int) -> tuple[int, ...]:
+        """Token ids; `number` is the request's own."""
+        return (0,) * self.shared_tokens + (number + 1,) * (self.prompt_tokens - self.shared_tokens)
+
+    @property
+    def max_tokens(self) -> int:
+        return self.prompt_tokens + (self.max_output_tokens or self.output_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """name, what it is for people, arrivals in order of time, and the weights of tenants that don't weigh 1."""
+    """name, what it is for people, arrivals in order of time, the weights of tenants that don't weigh 1, and on what
+    machine."""
 
     name: str
     about: str
     arrivals: tuple[Arrival, ...]
     weights: Mapping[str, float] = field(default_factory=dict)
+    info: EngineInfo = INFO
 
     @property
     def tenants(self) -> list[str]:
@@ -40,12 +59,15 @@ class Trace:
     def without(self, tenant: str) -> Trace:
         """The same, had this tenant never come."""
         others = tuple(arrival for arrival in self.arrivals if arrival.tenant != tenant)
-        return Trace(f"{self.name}, without {tenant}", self.about, others, self.weights)
+        return replace(self, name=f"{self.name}, without {tenant}", arrivals=others)
 
 
 def traces() -> tuple[Trace, ...]:
     """All of them."""
-    return (poisson(), weighted(), bursts(), heavy_tail(), flood(), deadlines())
+    return (
+        poisson(), weighted(), bursts(), heavy_tail(), flood(), deadlines(),
+        scarce_memory(), scarce_flood(), assistants(),
+    )  # fmt: skip
 
 
 def poisson(seconds: int = 60) -> Trace:
@@ -109,6 +131,37 @@ def deadlines(seconds: int = 60) -> Trace:
 
     streams = [_stream(random, name, 5.0, seconds, with_deadline) for name in "ab"]
     return _trace("deadlines", "a and b, patience of 2 to 16 s or none, overloaded", streams)
+
+
+def scarce_memory(seconds: int = 60) -> Trace:
+    """Three tenants that ask for four times what they need, on a machine with more slots than memory."""
+    random = Random(7)
+
+    def asking_for_more(name: str, at_us: int) -> Arrival:
+        base = _arrival(random, name, at_us)
+        return replace(base, max_output_tokens=4 * base.output_tokens)
+
+    streams = [_stream(random, name, 2.5, seconds, asking_for_more) for name in "abc"]
+    about = "three equal tenants, 64 slots and memory for a dozen"
+    return replace(_trace("scarce memory", about, streams), info=SCARCE)
+
+
+def scarce_flood() -> Trace:
+    """The flood, where it fills the memory before it fills the slots."""
+    return replace(flood(), name="scarce flood", about="the flood, 64 slots and memory for a dozen", info=SCARCE)
+
+
+def assistants(seconds: int = 60) -> Trace:
+    """Two tenants whose prompts begin with 256 tokens of their own, which the prefix cache keeps."""
+    random = Random(8)
+
+    def with_instructions(name: str, at_us: int) -> Arrival:
+        base = _arrival(random, name, at_us)
+        return replace(base, prompt_tokens=256 + base.prompt_tokens // 4, shared_tokens=256)
+
+    streams = [_stream(random, name, 4.0, seconds, with_instructions) for name in "ab"]
+    about = "a and b, prompts that begin alike, 64 slots, scarce memory"
+    return replace(_trace("assistants", about, streams), info=SCARCE)
 
 
 def _arrival(random: Random, tenant: str, at_us: int) -> Arrival:

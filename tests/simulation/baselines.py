@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gpu_consumers.fair_queue import DEFAULT_COSTS, TokenCosts
 from gpu_consumers.sequence import Sequence
@@ -11,7 +12,7 @@ from gpu_consumers.waiting_queue import NO_PRECEDENCE, CanFinish, Precedence, Tu
 
 
 class RoundRobinQueue:
-    """One request of each tenant in turn, in order of arrival within a tenant. It never preempts."""
+    """One request of each tenant in turn, in order of arrival within a tenant."""
 
     def __init__(self, costs: TokenCosts = DEFAULT_COSTS) -> None:
         self._costs = costs
@@ -47,7 +48,9 @@ class RoundRobinQueue:
         self._put(Turn(sequence, 0, self._arrivals))
 
     def put_back(self, turn: Turn, sequence: Sequence) -> None:
-        raise AssertionError("a baseline never preempts")
+        """Memory ran short: it goes before all others of its queue."""
+        self._put(replace(turn, sequence=sequence, resumed=True))
+        self._queues[self._queue_name(sequence.tenant)].move_to_end(sequence.request_id, last=False)
 
     def next(self, now_us: int, can_finish: CanFinish, precedence: Precedence = NO_PRECEDENCE) -> Turn | None:
         for queue in self._queues.values():
@@ -59,7 +62,8 @@ class RoundRobinQueue:
         self.remove(turn.sequence.request_id)
         if tenant in self._queues:
             self._queues.move_to_end(tenant)
-        self._charge(tenant, self._costs.input * len(turn.sequence.prefix_token_ids))
+        if not turn.resumed:
+            self._charge(tenant, self._costs.input * len(turn.sequence.prefix_token_ids))
 
     def remove(self, request_id: str) -> bool:
         tenant = self._tenant_of.pop(request_id, None)

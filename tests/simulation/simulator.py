@@ -15,12 +15,7 @@ from gpu_consumers.step import Step
 from gpu_consumers.step_costs import StepCosts
 from tests.simulation.arrivals import Arrival, Trace
 from tests.simulation.baselines import FirstComeQueue, RoundRobinQueue
-
-# SmolLM2-135M in bf16 on two CPU cores: a step of one decode took 14 ms, of 16 22 ms; a prefill token 0.57 ms.
-MEASURED: Final = StepCosts(step_us=14_000 - 8_000 / 15, decode_us=8_000 / 15, prefill_token_us=570)
-MEAN_OUTPUT_TOKENS: Final = 56.0
-# The step holds a prompt of 256 tokens beside a full batch of decodes.
-INFO: Final = EngineInfo("simulated", 16, 2048, 256 + 16, 257, frozenset())
+from tests.simulation.machine import MEAN_OUTPUT_TOKENS, MEASURED, Memory
 
 
 @dataclass(slots=True)
@@ -48,44 +43,55 @@ class Run:
 
     service_gap: the largest difference of weighted service that two tenants received while both waited all the time.
     missed_decodes: how often a sequence that decodes, and kept its slot, was left out of a step.
+    cached_tokens: prompt tokens that were not run, as they were in memory.
     """
 
     stories: dict[str, Story]
     service_gap: float = 0.0
     longest_step_us: int = 0
     missed_decodes: int = 0
+    cached_tokens: int = 0
     ended_at_us: int = 0
 
 
-def ours() -> Scheduler:
+Cached = Callable[[str, tuple[int, ...], str | None], int]
+Make = Callable[[EngineInfo, Cached], Scheduler]
+
+
+def ours(info: EngineInfo, cached: Cached) -> Scheduler:
     """The scheduler as it is served."""
     costs = StepCosts(MEASURED.step_us, MEASURED.decode_us, MEASURED.prefill_token_us, MEAN_OUTPUT_TOKENS)
-    return Scheduler(INFO, step_costs=costs)
+    return Scheduler(info, step_costs=costs, cached_tokens=cached)
 
 
-def first_come() -> Scheduler:
-    return Scheduler(INFO, queue=FirstComeQueue(), shares_slots=False)
+def first_come(info: EngineInfo, cached: Cached) -> Scheduler:
+    return Scheduler(info, queue=FirstComeQueue(), shares_slots=False, cached_tokens=cached)
 
 
-def round_robin() -> Scheduler:
-    return Scheduler(INFO, queue=RoundRobinQueue(), shares_slots=False)
+def round_robin(info: EngineInfo, cached: Cached) -> Scheduler:
+    return Scheduler(info, queue=RoundRobinQueue(), shares_slots=False, cached_tokens=cached)
 
 
-SCHEDULERS: Final[dict[str, Callable[[], Scheduler]]] = {
+SCHEDULERS: Final[dict[str, Make]] = {
     "ours": ours, "FCFS": first_come, "round robin": round_robin,
 }  # fmt: skip
 
 
-def simulate(trace: Trace, make: Callable[[], Scheduler] = ours) -> Run:
+def simulate(trace: Trace, make: Make = ours) -> Run:
     """Until the last request has ended."""
-    return _Simulation(trace, make()).run()
+    return _Simulation(trace, make).run()
+
+
+def _nothing_cached(tenant: str, token_ids: tuple[int, ...], adapter: str | None) -> int:
+    return 0
 
 
 class _Simulation:
-    def __init__(self, trace: Trace, scheduler: Scheduler) -> None:
+    def __init__(self, trace: Trace, make: Make) -> None:
         self._trace = trace
-        self._scheduler = scheduler
-        scheduler.set_weights(trace.weights)
+        self._memory = Memory(trace.info) if trace.info.kv_blocks else None
+        self._scheduler = make(trace.info, self._memory.cached_tokens if self._memory else _nothing_cached)
+        self._scheduler.set_weights(trace.weights)
         self._stories = {f"r{n}": Story(arrival) for n, arrival in enumerate(trace.arrivals)}
         self._coming = list(reversed(self._stories.items()))
         self._result = Run(self._stories)
@@ -99,6 +105,8 @@ class _Simulation:
             step = self._scheduler.next_step(self._now_us)
             for request_id in step.expired:
                 self._end(request_id, timed_out=True)
+            if self._memory is not None:
+                self._memory.run(step.plan)
             if step.plan.prefills or step.plan.decodes:
                 self._execute(step)
             elif self._coming and not self._scheduler.running_count:
@@ -115,8 +123,7 @@ class _Simulation:
             arrival = story.arrival
             self._scheduler.add(
                 Sequence(
-                    request_id, arrival.tenant, (1,) * arrival.prompt_tokens,
-                    arrival.prompt_tokens + arrival.output_tokens,
+                    request_id, arrival.tenant, arrival.prompt(int(request_id[1:])), arrival.max_tokens,
                     deadline_at_us=None if arrival.deadline_us is None else arrival.at_us + arrival.deadline_us,
                 )
             )  # fmt: skip
@@ -130,8 +137,9 @@ class _Simulation:
         took_us = int(MEASURED.duration_us(sum(len(chunk.token_ids) for chunk in plan.prefills), len(plan.decodes)))
         self._result.longest_step_us = max(self._result.longest_step_us, took_us)
         self._now_us += took_us
-        for request_id in step.admitted:
-            self._serve(request_id, self._stories[request_id].arrival.prompt_tokens * DEFAULT_COSTS.input)
+        for request_id, cached in step.admitted.items():
+            self._result.cached_tokens += cached
+            self._serve(request_id, (self._stories[request_id].arrival.prompt_tokens - cached) * DEFAULT_COSTS.input)
         for request_id in self._scheduler.take(_tokens(plan)).tokens:
             story = self._stories[request_id]
             story.tokens_at_us.append(self._now_us)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import pytest
 
 from gpu_consumers.scheduler import Scheduler
 from tests.simulation.arrivals import FLOOD, Arrival, Trace, traces
+from tests.simulation.machine import MEASURED
 from tests.simulation.report import Figures, figures, service_bound
-from tests.simulation.simulator import INFO, MEASURED, SCHEDULERS, Run, ServiceGaps, ours, simulate
+from tests.simulation.simulator import SCHEDULERS, Make, Run, ServiceGaps, ours, simulate
 
 TRACES = {trace.name: trace for trace in traces()}
 OVERLOADED = ("poisson", "weighted", "heavy tail", "deadlines")
@@ -47,13 +47,15 @@ def test_every_request_ends_and_all_but_the_timed_out_are_whole(trace: str) -> N
 
 @pytest.mark.parametrize("trace", TRACES)
 def test_a_running_decode_is_in_every_step_and_no_step_is_longer_than_its_tokens_allow(trace: str) -> None:
-    found = run(trace)
+    found, info = run(trace), TRACES[trace].info
     assert found.missed_decodes == 0
-    assert found.longest_step_us <= MEASURED.duration_us(INFO.max_step_tokens, INFO.slots)
+    assert found.longest_step_us <= MEASURED.duration_us(info.max_step_tokens, info.slots)
 
 
-@pytest.mark.parametrize("make", [ours, lambda: Scheduler(INFO)], ids=["step costs", "no step costs"])
-def test_a_flood_raises_a_light_tenants_time_to_first_token_by_a_quarter_at_most(make: Callable[[], Scheduler]) -> None:
+@pytest.mark.parametrize(
+    "make", [ours, lambda info, cached: Scheduler(info, cached_tokens=cached)], ids=["step costs", "no step costs"]
+)
+def test_a_flood_raises_a_light_tenants_time_to_first_token_by_a_quarter_at_most(make: Make) -> None:
     trace = TRACES[FLOOD]
     quiet = trace.without(FLOOD)
     alone = figures(quiet, simulate(quiet, make)).ttft_ms

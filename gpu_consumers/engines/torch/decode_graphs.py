@@ -32,7 +32,7 @@ class DecodeGraphs:
     def __init__(
         self, model: CausalModel, memory: KvMemory, *, slots: int, max_context_tokens: int, capture: Capture
     ) -> None:
-        columns = memory.blocks_for(max_context_tokens)
+        columns = memory.layout.blocks_for(max_context_tokens)
         sizes = sorted({*(1 << power for power in range(slots.bit_length())), slots}, reverse=True)
         self._graphs = {size: _Graph(model, memory, size, columns, max_context_tokens, capture) for size in sizes}
         self._sizes = sizes[::-1]

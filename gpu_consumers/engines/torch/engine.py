@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -15,8 +16,7 @@ from gpu_consumers.engines.parts import Around, uninstrumented
 from gpu_consumers.engines.slots import SlotTable, StepWork
 from gpu_consumers.engines.torch.batch import build_batch
 from gpu_consumers.engines.torch.decode_graphs import CudaCapture, DecodeGraphs
-from gpu_consumers.engines.torch.flash import can_flash
-from gpu_consumers.engines.torch.kv_memory import PAGED, Claim, KvLayout, KvMemory
+from gpu_consumers.engines.torch.kv_memory import Claim, KvLayout, KvMemory
 from gpu_consumers.engines.torch.lora_layout import LoraLayout
 from gpu_consumers.engines.torch.lora_memory import LoraMemory
 from gpu_consumers.engines.torch.model import CausalModel
@@ -27,6 +27,8 @@ from gpu_consumers.grammar import GrammarCompiler
 from gpu_consumers.plan import Admission, Decode, PrefillChunk, StepPlan, StepResult
 from gpu_consumers.sampling import Draw
 from models.tokenizer import Tokenizer
+
+log = logging.getLogger("headrace.worker")
 
 _LIGHT_STEP_TOKENS: Final = 2
 _FAILED_ON_RANK_0: Final = "it failed on rank 0"
@@ -51,6 +53,7 @@ class TorchEngine:
         *,
         dtype: torch.dtype,
         device: torch.device,
+        layout: KvLayout,
         prefix_cache_bytes: int = 0,
         adapter_places: int = 0,
         adapter_max_rank: int = 64,
@@ -58,6 +61,7 @@ class TorchEngine:
     ) -> None:
         """`load_torch_engine` makes one from a model's directory.
 
+        info: its `kv_blocks` are reserved here, of `block_tokens` as the layout has them.
         adapter_places: LoRA adapters that are held at once. adapter_max_rank: the highest rank that one may have.
         records_graphs: whether `warm_up` may record decode steps as CUDA graphs, where FlashAttention serves.
         """
@@ -85,12 +89,11 @@ class TorchEngine:
         )
         self._memory = KvMemory(
             model.kv_shape,
-            slots=info.slots,
-            max_context_tokens=info.max_context_tokens,
+            blocks=info.kv_blocks,
             dtype=dtype,
             device=device,
             prefix_cache_bytes=prefix_cache_bytes,
-            layout=PAGED if can_flash(device, dtype, model.kv_shape.head_dim, model.rules) else KvLayout(),
+            layout=layout,
         )
 
     @property
@@ -101,6 +104,15 @@ class TorchEngine:
     def free_blocks(self) -> int:
         """Blocks of KV memory that no sequence holds."""
         return self._memory.free_blocks
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of KV memory."""
+        return self._memory.bytes
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
 
     @property
     def adapter_places(self) -> int:
@@ -137,12 +149,12 @@ class TorchEngine:
             self._peers.step(Order(self._spoiled, plan, tuple(failures)))
         before = set(failures)
         self._sampler.feed(work)
-        drawn = self._run(work) if work.prefills or work.decodes else StepResult()
+        drawn = self._run_if_it_fits(work) if work.prefills or work.decodes else StepResult()
         failures.update(drawn.failures)
         for slot in failures:
             self._memory.spoil(slot)
         self._spoiled = tuple(failures.keys() - before)
-        return StepResult(drawn.tokens, failures, drawn.logprobs)
+        return StepResult(drawn.tokens, failures, drawn.logprobs, drawn.deferred)
 
     @torch.inference_mode()
     def follow(self, order: Order) -> None:
@@ -180,7 +192,7 @@ class TorchEngine:
 
         The slots must be free, and are free afterwards.
         """
-        slots = range(self._info.slots)
+        slots = range(self._warm_slots)
         self._warm_up_draws()
         admitted = tuple(
             Admission(slot, PLAIN_DRAWS[slot % len(PLAIN_DRAWS)], self._info.max_context_tokens) for slot in slots
@@ -192,7 +204,7 @@ class TorchEngine:
         position, count = 3, 1
         while position < self._info.max_context_tokens:
             self.execute(StepPlan(decodes=tuple(Decode(slot, 0, position) for slot in slots[1 : 1 + count])))
-            if count >= self._info.slots:
+            if count >= len(slots):
                 break
             position, count = position + 1, 2 * count
         self.execute(StepPlan(released=tuple(slots)))
@@ -209,10 +221,15 @@ class TorchEngine:
             capture=CudaCapture(),
         )
 
+    @property
+    def _warm_slots(self) -> int:
+        """As many as find a block each."""
+        return min(self._info.slots, self._info.kv_blocks)
+
     def _warm_up_draws(self) -> None:
         left = self._sampler.kinds
         while left:
-            now, left = left[: self._info.slots], left[self._info.slots :]
+            now, left = left[: self._warm_slots], left[self._warm_slots :]
             admitted = tuple(Admission(slot, sampling, 1) for slot, sampling in enumerate(now))
             prefills = tuple(PrefillChunk(slot, (0,), 0, True) for slot in range(len(now)))
             self.execute(StepPlan(admitted=admitted, prefills=prefills))
@@ -249,6 +266,22 @@ class TorchEngine:
             self._memory.begin(slot, claim)
         else:
             self._memory.drop(claim)
+
+    def _run_if_it_fits(self, work: StepWork) -> StepResult:
+        """Nothing of a step that runs out of the device's memory counts, and all of it may be run again.
+
+        On several ranks that is the end: the others are in the middle of the step, and wait for this one."""
+        try:
+            return self._run(work)
+        except torch.OutOfMemoryError as error:
+            if self._peers is not None:
+                raise
+            log.warning(
+                "a step of %d tokens does not fit into memory, it is run in smaller ones: %s", work.tokens, error
+            )
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # only here: the error held what the step had taken
+        return StepResult(deferred=work.slots)
 
     def _run(self, work: StepWork) -> StepResult:
         lengths = {chunk.slot: chunk.start + len(chunk.token_ids) for chunk in work.prefills}

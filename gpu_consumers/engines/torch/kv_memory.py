@@ -35,6 +35,14 @@ class KvLayout:
         """Of one block, as it lies."""
         return (self.block_tokens, heads, head_dim) if self.tokens_first else (heads, self.block_tokens, head_dim)
 
+    def blocks_for(self, tokens: int) -> int:
+        """How many hold so many."""
+        return -(-tokens // self.block_tokens)
+
+    def block_bytes(self, shape: KvShape, dtype: torch.dtype) -> int:
+        """Of one block with its keys and values, in all layers together."""
+        return shape.layers * 2 * prod(self.sizes(shape.heads, shape.head_dim)) * dtype.itemsize
+
 
 PAGED: Final = KvLayout(256, tokens_first=True)
 """What FlashAttention reads pages in: on CUDA they have 256 tokens, or a multiple."""
@@ -43,10 +51,9 @@ PAGED: Final = KvLayout(256, tokens_first=True)
 class KvMemory:
     """Per layer [2 (keys, values), blocks, heads, block_tokens, head_dim], or as the layout says.
 
-    Memory: blocks for `slots` sequences of `max_context_tokens` each are reserved at start, so that no sequence
-    which was admitted can run out of room: slots * max_context_tokens (rounded up to a block) * layers * heads *
-    head_dim * 2 * bytes of the dtype. On a CPU the pages are the kernel's promise until they are touched, and
-    blocks are touched from the front, so resident memory is that of the tokens held at the busiest time.
+    Memory: all blocks are reserved at the start, as many as `kv_size.py` says. On a CPU the pages are the kernel's
+    promise until they are touched, and blocks are touched from the front, so resident memory is that of the tokens
+    held at the busiest time.
 
     Blocks that hold the same tokens of one tenant's are shared: what a sequence has filled is kept when it leaves, up
     to `prefix_cache_bytes`, and whoever begins with the same tokens holds it instead of running them again.
@@ -61,21 +68,19 @@ class KvMemory:
         self,
         shape: KvShape,
         *,
-        slots: int,
-        max_context_tokens: int,
+        blocks: int,
         dtype: torch.dtype,
         device: torch.device,
         prefix_cache_bytes: int = 0,
         layout: KvLayout = KvLayout(),
     ) -> None:
         self.layout = layout
-        per_slot = self.blocks_for(max_context_tokens)
         self.shape = shape
-        self.blocks = slots * per_slot
+        self.blocks = blocks
         size = (shape.layers, 2, self.blocks + 1, *layout.sizes(shape.heads, shape.head_dim))
         self._memory = _zeros(size, dtype, device)
-        block_bytes = prod(size) * dtype.itemsize // (self.blocks + 1)
-        self._pool = BlockPool(self.blocks, max_kept=prefix_cache_bytes // block_bytes)
+        self._block_bytes = layout.block_bytes(shape, dtype)
+        self._pool = BlockPool(self.blocks, max_kept=prefix_cache_bytes // self._block_bytes)
         self._blocks_of: dict[int, list[int]] = {}
         self._chains: dict[int, PrefixChain] = {}
         self.layers: tuple[LayerMemory, ...] = tuple(self._layer(layer) for layer in self._memory)
@@ -89,13 +94,14 @@ class KvMemory:
         return self.blocks * self.layout.block_tokens
 
     @property
+    def bytes(self) -> int:
+        """Of all blocks."""
+        return self.blocks * self._block_bytes
+
+    @property
     def spare_place(self) -> int:
         """In the block that nobody is given."""
         return self.blocks * self.layout.block_tokens
-
-    def blocks_for(self, tokens: int) -> int:
-        """How many hold so many."""
-        return -(-tokens // self.layout.block_tokens)
 
     def place(self, slot: int, position: int) -> int:
         """Where a position of the slot's sequence lies, counted in tokens of the memory."""
@@ -162,11 +168,12 @@ class KvMemory:
         self.release(slot)
 
     def make_room(self, lengths: dict[int, int]) -> None:
-        """Give each slot blocks enough for its length in tokens."""
+        """Give each slot blocks enough for its length in tokens. Raises ValueError if there are too few of them: a
+        plan that keeps to `EngineInfo.kv_blocks` never asks for more."""
         fresh: list[int] = []
         for slot, tokens in lengths.items():
             held = self._blocks_of.setdefault(slot, [])
-            missing = self.blocks_for(tokens) - len(held)
+            missing = self.layout.blocks_for(tokens) - len(held)
             if missing > 0:
                 blocks = self._pool.allocate(missing)
                 held.extend(blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,9 @@ from gpu_consumers.engines.torch.assembly import build_model
 from gpu_consumers.engines.torch.checkpoint import eos_token_ids, read_config, read_weights
 from gpu_consumers.engines.torch.engine import TorchEngine
 from gpu_consumers.engines.torch.families import family_of
+from gpu_consumers.engines.torch.flash import can_flash
+from gpu_consumers.engines.torch.kv_memory import PAGED, KvLayout
+from gpu_consumers.engines.torch.kv_size import cuda_budget_bytes, host_budget_bytes, kv_blocks
 from gpu_consumers.engines.torch.layer_kinds import longest_context
 from gpu_consumers.engines.torch.native import kernels_for
 from gpu_consumers.engines.torch.parallel.ranks import Ranks
@@ -30,6 +34,7 @@ def load_torch_engine(
     max_step_tokens: int | None = None,
     threads: int | None = None,
     kernels_dir: Path | None = None,
+    kv_cache_bytes: int | None = None,
     prefix_cache_bytes: int = 0,
     adapter_places: int = 0,
     adapter_max_rank: int = 64,
@@ -39,14 +44,16 @@ def load_torch_engine(
 
     dtype: "float32", "bfloat16" or "float16", of weights and KV memory alike.
     device: a torch device, such as "cpu" or "cuda:0".
-    slots: sequences held at once; each may hold `max_context_tokens` (None: as many as the model was made for).
-        `KvMemory` says what that costs.
+    slots: sequences held at once; each may come to `max_context_tokens` (None: as many as the model was made for), as
+        long as all of them together fit into the KV memory. Whoever plans counts `EngineInfo.kv_blocks`.
     max_step_tokens: what `EngineInfo` tells the scheduler (None: 256 on a CPU, 2048 elsewhere, and one more for each
         slot: what decodes take must not make a prompt of 256 tokens need a second step).
     threads: torch's CPU threads, a setting of the whole process (None: as it is).
     kernels_dir: where kernels compiled for this machine are kept, and made if they are missing (None: torch's own
         operations do their work).
-    prefix_cache_bytes: most memory for keys and values that are kept for sequences which begin alike (0: none).
+    kv_cache_bytes: memory for keys and values. None: on a CPU half of what is available now, on CUDA what weights and
+        the largest step leave, less a margin (`kv_size`). Never more than all slots can use.
+    prefix_cache_bytes: most of it for keys and values that are kept for sequences which begin alike (0: none).
     adapter_places, adapter_max_rank: LoRA adapters that are held at once, and the highest rank that one may have. Ranks
         that share a model hold none.
     ranks: those that share the model, each in a process of its own (`parallel.load_sharded`); None: all of it is here.
@@ -74,16 +81,29 @@ def load_torch_engine(
     )
     kernels = None if kernels_dir is None else kernels_for(torch_dtype, torch_device.type, kernels_dir)
     model = build_model(loaded, family, context, torch_device, kernels, ranks)
-    return TorchEngine(
-        model,
-        info,
-        dtype=torch_dtype,
-        device=torch_device,
-        prefix_cache_bytes=prefix_cache_bytes,
-        adapter_places=adapter_places if ranks is None else 0,
-        adapter_max_rank=adapter_max_rank,
-        records_graphs=ranks is None,
-    )
+    layout = PAGED if can_flash(torch_device, torch_dtype, model.kv_shape.head_dim, model.rules) else KvLayout()
+
+    def open_engine(blocks: int) -> TorchEngine:
+        return TorchEngine(
+            model,
+            replace(info, kv_blocks=blocks, block_tokens=layout.block_tokens),
+            dtype=torch_dtype,
+            device=torch_device,
+            layout=layout,
+            prefix_cache_bytes=prefix_cache_bytes,
+            adapter_places=adapter_places if ranks is None else 0,
+            adapter_max_rank=adapter_max_rank,
+            records_graphs=ranks is None,
+        )
+
+    budget_bytes = kv_cache_bytes
+    if budget_bytes is None and torch_device.type == "cuda":
+        budget_bytes = cuda_budget_bytes(open_engine, info, layout)
+    elif budget_bytes is None:
+        budget_bytes = host_budget_bytes(1 if ranks is None else ranks.shard.size)
+    if ranks is not None:
+        budget_bytes = ranks.least(budget_bytes)  # all keep the same books
+    return open_engine(kv_blocks(info, model.kv_shape, layout, torch_dtype, budget_bytes))
 
 
 def _context(longest: int, wanted: int | None) -> int:

@@ -27,6 +27,7 @@ class Ranks:
         Raises DistError (of torch.distributed) or RuntimeError when they don't.
         """
         self.shard = shard
+        self._device = device
         store = master or _store(port, shard.size, is_master=False)
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -41,6 +42,12 @@ class Ranks:
         """The sum over all ranks, in the place of `part`."""
         dist.all_reduce(part)
         return part
+
+    def least(self, number: int) -> int:
+        """The least that any rank has; all of them must ask."""
+        least = torch.tensor(number, dtype=torch.int64, device=self._device)
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        return int(least)
 
     def gather_columns(self, part: Tensor, columns: int) -> Tensor | None:
         """[rows, columns] on rank 0, from each rank's [rows, its span of them]; None on the others."""

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from gpu_consumers.engines.slots import StepWork
 from gpu_consumers.engines.torch.attention import attend
 from gpu_consumers.engines.torch.batch import DecodeIndex, StepBatch, build_batch
-from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
 from gpu_consumers.engines.torch.kv_memory import KvMemory, KvShape
 from gpu_consumers.plan import Decode, PrefillChunk
 
@@ -24,8 +23,7 @@ class Scene:
         torch.manual_seed(3)
         self.memory = KvMemory(
             KvShape(1, KEY_HEADS, HEAD_DIM),
-            slots=SLOTS,
-            max_context_tokens=4 * BLOCK_TOKENS,
+            blocks=4 * SLOTS,
             dtype=torch.float32,
             device=torch.device("cpu"),
         )

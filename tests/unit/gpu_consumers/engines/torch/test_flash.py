@@ -42,7 +42,7 @@ class Replays:
 @pytest.fixture
 def replays(monkeypatch: pytest.MonkeyPatch) -> Replays:
     replays = Replays()
-    monkeypatch.setattr("gpu_consumers.engines.torch.engine.can_flash", lambda *given: True)
+    monkeypatch.setattr("gpu_consumers.engines.torch.loader.can_flash", lambda *given: True)
     monkeypatch.setattr("gpu_consumers.engines.torch.flash.varlen_attn", varlen_attention)
     monkeypatch.setattr("gpu_consumers.engines.torch.engine.CudaCapture", lambda: replays)
     return replays

@@ -10,14 +10,9 @@ from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
 from gpu_consumers.engines.torch.kv_memory import KvMemory, KvShape
 
 
-def memory(*, slots: int = 2, max_context_tokens: int = 3 * BLOCK_TOKENS - 1) -> KvMemory:
-    return KvMemory(
-        KvShape(layers=2, heads=2, head_dim=8),
-        slots=slots,
-        max_context_tokens=max_context_tokens,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
-    )
+def memory(blocks: int = 6) -> KvMemory:
+    shape = KvShape(layers=2, heads=2, head_dim=8)
+    return KvMemory(shape, blocks=blocks, dtype=torch.float32, device=torch.device("cpu"))
 
 
 def test_every_slot_can_grow_to_the_whole_context() -> None:
@@ -62,7 +57,7 @@ def test_rows_are_the_keys_and_then_the_values() -> None:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux's /proc")
 def test_memory_that_no_token_has_touched_is_not_resident() -> None:
     before = resident_bytes()
-    kv = KvMemory(KvShape(8, 4, 64), slots=32, max_context_tokens=2048, dtype=torch.float32, device=torch.device("cpu"))
+    kv = KvMemory(KvShape(8, 4, 64), blocks=32 * 2048 // BLOCK_TOKENS, dtype=torch.float32, device=torch.device("cpu"))
     size = 2 * 8 * 4 * 64 * 4 * 32 * 2048
     assert sum(layer.rows.nbytes for layer in kv.layers) >= size
     kv.make_room(dict.fromkeys(range(32), 100))

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from gpu_consumers.engines.slots import StepWork
 from gpu_consumers.engines.torch.assembly import build_model
 from gpu_consumers.engines.torch.batch import build_batch
+from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
 from gpu_consumers.engines.torch.checkpoint import read_config, read_weights
 from gpu_consumers.engines.torch.families import family_of
 from gpu_consumers.engines.torch.kv_memory import KvMemory
@@ -31,7 +32,7 @@ def ours(directory: Path, dtype: torch.dtype, kernels_dir: Path | None = None) -
     """Logits after 50, 90 and 91 tokens, in two chunks and a decode: [3, vocabulary]."""
     kernels = None if kernels_dir is None else kernels_for(dtype, "cpu", kernels_dir)
     model = build_model(read_weights(directory, dtype), family_of(read_config(directory)), CONTEXT, CPU, kernels)
-    memory = KvMemory(model.kv_shape, slots=1, max_context_tokens=CONTEXT, dtype=dtype, device=CPU)
+    memory = KvMemory(model.kv_shape, blocks=CONTEXT // BLOCK_TOKENS, dtype=dtype, device=CPU)
     logits = []
     for work in (
         StepWork((PrefillChunk(0, TOKENS[:50], 0, True),), (), {}),
