@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -24,6 +25,7 @@ from gpu_consumers import service
 from gpu_consumers.settings import WorkerSettings
 from schemas.codec import Codec
 from schemas.events import (
+    AdapterRegistered,
     Event,
     GenerationFinished,
     GenerationStarted,
@@ -66,6 +68,7 @@ class Stage:
         self.profile = broker.profile
         self.deployment = f"d-{secrets.token_hex(4)}"
         self.tenants: list[str] = []
+        self._registry = Registry()
         self._admin = LogAdmin(self.profile, TOPICS)
         self._admin.create_shared_topics()
         self._producer = EventProducer(self.profile, client_id="test")
@@ -79,19 +82,27 @@ class Stage:
     def register_model(
         self, *, engine: str = "echo", location: str = "bytes", tokenizer: str = "bytes", context_tokens: int = 4096
     ) -> None:
-        self._admin.register_model(
-            ModelRegistered(
-                model_version=f"{self.deployment}@v1",
-                at_us=now_us(),
-                deployment=self.deployment,
-                engine=engine,
-                location=location,
-                tokenizer=tokenizer,
-                context_tokens=context_tokens,
-                default_max_output_tokens=64,
-            ),
-            Registry(),  # other tests' tenants need no topics of this deployment
+        model = ModelRegistered(
+            model_version=f"{self.deployment}@v1",
+            at_us=now_us(),
+            deployment=self.deployment,
+            engine=engine,
+            location=location,
+            tokenizer=tokenizer,
+            context_tokens=context_tokens,
+            default_max_output_tokens=64,
         )
+        self._admin.register_model(model, Registry())  # other tests' tenants need no topics of this deployment
+        self._registry = self._registry.apply(model)
+
+    def register_adapter(self, name: str, location: Path) -> str:
+        """An adapter of the stage's model, and its name as orders have it: this deployment's alone."""
+        adapter = f"{name}-{self.deployment}@v1"
+        event = AdapterRegistered(
+            adapter=adapter, at_us=now_us(), model_version=f"{self.deployment}@v1", location=str(location)
+        )
+        self._admin.register_adapter(event, self._registry)
+        return adapter
 
     def add_tenant(self, *, weight: float = 1.0) -> str:
         tenant = f"t-{secrets.token_hex(4)}"
