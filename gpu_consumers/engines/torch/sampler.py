@@ -37,6 +37,7 @@ _SHAPED_DRAWS: Final = (
     SamplingParams(repetition_penalty=1.1, presence_penalty=0.1, frequency_penalty=0.1, logit_bias=((0, -1.0),)),
     SamplingParams(top_logprobs=1),
 )
+_GREEDY: Final = Draw(SamplingParams(), 0)
 _GUIDED_DRAW: Final = SamplingParams(json_schema='{"type": "object"}')
 
 
@@ -135,20 +136,23 @@ class Sampler:
         """Rows whose logits are changed are drawn apart, from a copy in float32, as in transformers."""
         if not shaped:
             return sample(logits, draws)
-        plain = [row for row in range(len(draws)) if row not in shaped]
-        changed = logits[list(shaped)].float()
-        numbers = changed.amax(-1).isfinite().tolist()  # now: a mask may hide NaN
-        _shape(changed, list(shaped.values()))
-        tokens: list[int | None] = [None] * len(draws)
-        drawn = sample(changed, [draws[row] for row in shaped])
-        for (row, asking), token, is_number in zip(shaped.items(), drawn, numbers, strict=True):
-            if is_number and token is None:
-                reasons[row] = (asking.matcher and asking.matcher.failure) or _NOTHING_LEFT
-            tokens[row] = token if is_number else None
-        if plain:
-            for row, token in zip(plain, sample(logits[plain], [draws[row] for row in plain]), strict=True):
-                tokens[row] = token
+        # All rows together, without a copy: of the changed ones this tells whether the model gave numbers.
+        tokens = sample(logits, [_GREEDY if row in shaped else draw for row, draw in enumerate(draws)])
+        rows = [row for row in shaped if tokens[row] is not None]
+        if not rows:
+            return tokens
+        changed = logits[rows].float()
+        _shape(changed, [shaped[row] for row in rows])
+        for row, token in zip(rows, sample(changed, [draws[row] for row in rows]), strict=True):
+            tokens[row] = token
+            if token is None:
+                reasons[row] = _failure_of(shaped[row])
         return tokens
+
+
+def _failure_of(shaped: _Shaped) -> str:
+    failure = None if shaped.matcher is None else shaped.matcher.failure
+    return _NOTHING_LEFT if failure is None else failure
 
 
 def _shape(logits: Tensor, shaped: Sequence[_Shaped]) -> None:
