@@ -37,6 +37,7 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings, tokenizer: Tok
                 max_step_tokens=settings.max_step_tokens,
                 threads=settings.threads,
                 kernels_dir=settings.kernels_dir,
+                kv_cache_bytes=settings.kv_cache_bytes,
                 prefix_cache_bytes=settings.prefix_cache_bytes,
                 adapter_places=settings.adapter_places,
                 adapter_max_rank=settings.adapter_max_rank,

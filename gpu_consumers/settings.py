@@ -21,7 +21,8 @@ class WorkerSettings:
     device, dtype: of the torch engine. threads: CPU threads of the engine; None leaves that to torch.
     kernels_dir: where kernels compiled for this machine are kept; None: torch's own operations do their work.
     tensor_parallel: processes that share one model of the torch engine, this one among them.
-    prefix_cache_bytes: most memory for keys and values of prompts that may come again; 0 keeps none.
+    kv_cache_bytes: memory for keys and values of all sequences; None: measured when the engine is opened.
+    prefix_cache_bytes: most of it for keys and values of prompts that may come again; 0 keeps none.
     adapter_places: LoRA adapters in the torch engine's memory at once; adapter_max_rank: the highest rank of one.
     echo_tokens_per_second: rate of one sequence of the echo engine; 0 is as fast as it goes.
     marks: unfinished records of one partition that are held here.
@@ -44,6 +45,7 @@ class WorkerSettings:
     echo_tokens_per_second: float = 200.0
     threads: int | None = None
     kernels_dir: Path | None = None
+    kv_cache_bytes: int | None = None
     prefix_cache_bytes: int = 0
     adapter_places: int = 8
     adapter_max_rank: int = 64

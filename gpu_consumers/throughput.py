@@ -151,13 +151,15 @@ class _Trial:
 
         What is between two steps counts: an engine that keeps a pace of its own makes up for a pause in the next step.
         """
-        plan = self._scheduler.next_step(0).plan
+        step = self._scheduler.next_step(0)
+        plan = step.plan
         result = self._engine.execute(plan)
         before, self._step_ended_at = self._step_ended_at, self._clock()
         seconds = self._step_ended_at - before
         outcome = self._scheduler.take(result)
         self._pending -= outcome.tokens.keys()
-        self._refused |= bool(outcome.failures)
+        # Or its memory is full: somebody waits and none may begin, or had to give way.
+        self._refused |= bool(outcome.failures or step.preempted or (self._pending and not plan.prefills))
         return sum(len(chunk.token_ids) for chunk in plan.prefills), seconds
 
     def _leave(self) -> None:

@@ -116,6 +116,7 @@ def worker_settings(settings: Settings, profile: BrokerProfile, deployment: str)
         max_step_tokens=settings.max_step_tokens,
         threads=settings.threads,
         kernels_dir=settings.cache_dir / "kernels",
+        kv_cache_bytes=None if settings.kv_cache_mib is None else settings.kv_cache_mib << 20,
         prefix_cache_bytes=settings.prefix_cache_mib << 20,
         tensor_parallel=settings.tensor_parallel,
         adapter_places=settings.adapter_places,

@@ -143,8 +143,15 @@ class Settings:
         shown="the engine's choice",
     )
     threads: int | None = setting(None, whole(1, 1_024), "CPU threads of the torch engine", shown="torch's choice")
+    kv_cache_mib: int | None = setting(
+        None,
+        whole(1, 1 << 24),
+        "Memory for keys and values of the torch engine, fixed at the start; measured: half of the memory that is "
+        "available, or on CUDA what weights and a step leave; never more than all slots can use",
+        shown="measured",
+    )
     prefix_cache_mib: int = setting(
-        256, whole(0, 1 << 20), "Memory for what the torch engine keeps of earlier prompts, for those that begin alike"
+        256, whole(0, 1 << 20), "How much of it may keep what is left of earlier prompts, for those that begin alike"
     )
     adapter_places: int = setting(
         8, whole(0, 1_024), "LoRA adapters that the torch engine holds at once (0: it runs none)"

@@ -18,8 +18,11 @@ INFO = EchoEngine().info
 class TimedEngine(EchoEngine):
     """An echo engine on a clock of its own: a step takes what its tokens cost."""
 
-    def __init__(self, *, prompt_token: float = 0.001, decode: float = 0.01, row: float = 0.0, slots: int = 4) -> None:
+    def __init__(
+        self, *, prompt_token: float = 0.001, decode: float = 0.01, row: float = 0.0, slots: int = 4, kv_blocks: int = 0
+    ) -> None:
         super().__init__(slots=slots, max_context_tokens=512, max_step_tokens=64)
+        self._info = replace(self._info, kv_blocks=kv_blocks)
         self.now = 0.0
         self.plans: list[StepPlan] = []
         self.held: set[int] = set()
@@ -140,6 +143,13 @@ class Failing(TimedEngine):
 def test_a_sequence_that_the_engine_refuses_ends_the_curve_where_it_is() -> None:
     engine = Failing()
     assert set(curve(engine, 1000.0)) == {(1, 32), (1, 256)}
+    assert engine.held == set()
+
+
+def test_a_batch_that_the_memory_does_not_hold_ends_the_curve_of_its_context() -> None:
+    engine = TimedEngine(kv_blocks=13)
+    assert list(curve(engine, 1000.0)) == [(1, 32), (1, 256), (2, 32), (2, 256), (4, 32)]
+    assert engine.now < 10
     assert engine.held == set()
 
 
