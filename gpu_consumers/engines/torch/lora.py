@@ -91,6 +91,8 @@ class _Reading:
         first = number * self._rank
         self._layout.a(self._weights, self._rank, layer, kind)[:, first : first + rank] = a.t()
         scaled = b.float() * self._config.scale_of(module)
+        if span.order is not None:
+            scaled = scaled[torch.tensor(span.order)]
         self._layout.b(self._weights, self._rank, layer, kind, number)[:rank] = scaled.t()
         self._kinds.add(kind)
 

@@ -11,7 +11,7 @@ Ranks are filled up with zeros to a multiple of RANK_STEP.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -29,11 +29,15 @@ def padded_rank(rank: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The outputs of a fused projection that are those of one module of the checkpoint, by its path in a layer."""
+    """The outputs of a fused projection that are those of one module of the checkpoint, by its path in a layer.
+
+    order: the module's outputs in the order in which the projection has them, where it is another.
+    """
 
     module: str
     begin: int
     outputs: int
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,4 +104,10 @@ def _spans(shape: FusedShape) -> tuple[Span, ...]:
     for part in shape.parts:
         known = spans.get(part.module, Span(part.module, part.begin, 0))
         spans[part.module] = Span(part.module, known.begin, known.outputs + part.rows)
-    return tuple(spans.values())
+    return tuple(replace(span, order=_order(shape, span)) for span in spans.values())
+
+
+def _order(shape: FusedShape, span: Span) -> tuple[int, ...] | None:
+    if shape.row_order is None:
+        return None
+    return tuple(row - span.begin for row in shape.row_order[span.begin : span.begin + span.outputs])

@@ -21,7 +21,8 @@ from tests.oracle import Oracle
 
 Directory = Callable[[str], Path]
 LLAMA = "grouped"
-VARIANTS = (LLAMA, "biased", "wide heads", "qwen3", "gemma", "gpt2")
+VARIANTS = (LLAMA, "biased", "wide heads", "qwen3", "gemma", "gemma3", "phi3, partly turning", "gpt2")
+FEW = {"gpt2": ["attn.c_attn"], "phi3, partly turning": ["qkv_proj", "down_proj"]}
 
 
 def engine_of(directory: Path, *, kernels_dir: Path | None = None, places: int = 4, max_rank: int = 64) -> TorchEngine:
@@ -57,7 +58,7 @@ def test_every_sequence_of_a_mixed_batch_answers_as_peft_does_with_its_adapter(
     model_directory: Directory, tmp_path: Path, kernels_dir: Path, variant: str, compiled: bool
 ) -> None:
     model = model_directory(variant)
-    few = ["attn.c_attn"] if variant == "gpt2" else ["q_proj", "v_proj", "down_proj"]
+    few = FEW.get(variant, ["q_proj", "v_proj", "down_proj"])
     adapters: dict[str | None, Path | None] = {
         None: None,
         "all": make_adapter(model, tmp_path / "all", seed=1),
