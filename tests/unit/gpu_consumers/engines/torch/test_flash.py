@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from gpu_consumers.engines.torch import TorchEngine, load_torch_engine
+from gpu_consumers.engines.torch.attention_rule import FULL_ATTENTION, AttentionRule
+from gpu_consumers.engines.torch.flash import can_flash
 from gpu_consumers.plan import Admission, PrefillChunk, SamplingParams, StepPlan
 from tests.batching import Request, run_batch
 from tests.oracle import Oracle
@@ -69,7 +71,7 @@ def assert_equal_to_generate(requests: list[Request], oracle: Oracle) -> None:
     assert any(len(request.output) > 4 for request in requests)
 
 
-@pytest.mark.parametrize("variant", ["grouped", "gpt2", "qwen3"])
+@pytest.mark.parametrize("variant", ["grouped", "gpt2", "qwen3", "gemma3"])
 def test_paged_attention_makes_what_generate_makes(model_directory: Directory, replays: Replays, variant: str) -> None:
     directory = model_directory(variant)
     engine = engine_of(directory, prefix_cache_bytes=1 << 24)
@@ -83,6 +85,10 @@ def test_paged_attention_makes_what_generate_makes(model_directory: Directory, r
     result = engine.execute(StepPlan(admitted=(admission,), prefills=(chunk,)))
     assert [result.tokens[0]] == oracle.answer(prompt, 1)
     assert replays.recorded == 0, "only a warm engine has graphs"
+
+
+def test_layers_with_capped_scores_are_not_for_the_kernel() -> None:
+    assert not can_flash(torch.device("cuda"), torch.bfloat16, 64, (FULL_ATTENTION, AttentionRule(softcap=50.0)))
 
 
 def test_decodes_from_graphs_make_what_generate_makes(model_directory: Directory, replays: Replays) -> None:
