@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-_GOOD_STEPS: Final = 128
+_GOOD_STEPS: Final = 64
 
 
 class StepLimit:
-    """Halved when memory ran out, and let grow again by a quarter after so many steps that went well: what took the
-    memory may be gone. Each time it runs out twice as many are asked for, so that what does not fit is tried ever more
-    rarely. Pure; owned by the scheduler.
+    """Halved when memory runs out, and doubled after so many steps that went well: what took the memory may be gone.
+    Each time it runs out twice as many are asked for, so that what does not fit is tried ever more rarely. Pure; owned
+    by the scheduler.
 
     A step has a token of every sequence that decodes, so this limits those that run, too.
     """
@@ -29,5 +29,5 @@ class StepLimit:
     def went_well(self) -> None:
         self._good_steps += 1
         if self.tokens < self._most_tokens and self._good_steps >= self._patience_steps:
-            self.tokens = min(self._most_tokens, self.tokens + max(1, self.tokens // 4))
+            self.tokens = min(self._most_tokens, 2 * self.tokens)
             self._good_steps = 0

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from gpu_consumers.engine import EngineInfo
@@ -104,6 +106,11 @@ def test_a_request_that_is_here_already_or_has_no_tokens_is_refused() -> None:
         scheduler.add(sequence("empty", 0))
 
 
+def test_what_is_larger_than_the_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="r may need more than the 2 KV blocks there are"):
+        Scheduler(replace(INFO, kv_blocks=2, block_tokens=4)).add(sequence("r", 2))
+
+
 def test_the_integrity_check_sees_a_slot_that_leaked() -> None:
     scheduler = Scheduler(INFO)
     scheduler.add(sequence("r", 2))
@@ -122,10 +129,11 @@ def test_the_integrity_check_sees_a_slot_that_leaked() -> None:
         (Sequence("r", "t", (1,), 65), "may reach 65 tokens, and this worker holds 64"),
         (Sequence("r", "t", (1, 257), 5), "token id 257 is outside the model's vocabulary of 257"),
         (Sequence("r", "t", (-1, 2), 5), "token id -1 is outside"),
+        (Sequence("r", "t", (1,), 33), "may reach 33 tokens, and the memory of this worker holds 32"),
     ],
 )
 def test_what_the_engine_can_never_run_has_a_reason(unservable: Sequence, why: str) -> None:
-    reason = why_not_servable(unservable, INFO)
+    reason = why_not_servable(unservable, replace(INFO, kv_blocks=8, block_tokens=4))
     assert reason is not None
     assert why in reason
 
@@ -277,3 +285,56 @@ def test_what_cant_meet_its_deadline_lets_what_can_go_first_and_still_runs_when_
     assert tuple(scheduler.next_step(10).admitted) == ("hopeless",)
     scheduler.take(StepResult({0: 1}))
     assert scheduler.next_step(41).expired == ("hopeless",)
+
+
+TIGHT = EngineInfo("test", 4, 64, 8, 257, frozenset(), kv_blocks=8, block_tokens=4)
+
+
+def test_slots_are_given_as_far_as_memory_goes_and_one_that_outgrows_it_goes_on_later() -> None:
+    scheduler = Scheduler(TIGHT)
+    for name in ("first", "second", "third"):
+        scheduler.add(Sequence(name, "t", tuple(range(8)), 8 + 12))
+    step = scheduler.next_step(0)
+    assert (step.admitted, scheduler.waiting_count, scheduler.held_blocks) == ({"first": 0}, 2, 2)
+    lost: list[tuple[str, ...]] = []
+    for now_us in range(30):
+        scheduler.take(yielded(step))
+        step = scheduler.next_step(now_us)
+        lost += [step.preempted] if step.preempted else []
+        assert scheduler.held_blocks <= 8
+        for running in list(scheduler._batch):
+            if len(running.sequence.prefix_token_ids) + len(running.output_token_ids) > 20:
+                scheduler.remove(running.sequence.request_id)
+    assert lost == [("second",), ("third",)], "whoever came first is never the one"
+
+
+def test_a_step_that_did_not_fit_is_run_again_in_smaller_ones() -> None:
+    scheduler = Scheduler(INFO)
+    scheduler.add(sequence("r", 8))
+    scheduler.add(sequence("s", 8))
+    scheduler.next_step(0)
+    assert scheduler.take(StepResult(deferred=frozenset({0}))).failures == {}
+    step = scheduler.next_step(1)
+    assert (step.preempted, step.resumed) == (("r",), {"r": 0})
+    assert step.plan.released == (0,)
+    assert prefilled(step) == {0: 4}, "half of the step that was too large"
+    scheduler.check_integrity()
+
+
+def test_a_sequence_that_was_deferred_may_leave_before_the_next_step() -> None:
+    scheduler = Scheduler(INFO)
+    scheduler.add(sequence("r", 8))
+    scheduler.next_step(0)
+    scheduler.take(StepResult(deferred=frozenset({0})))
+    assert scheduler.remove("r")
+    step = scheduler.next_step(1)
+    assert (step.preempted, step.plan) == ((), StepPlan(released=(0,)))
+
+
+def test_one_token_that_does_not_fit_is_the_end_of_its_sequence() -> None:
+    scheduler = Scheduler(INFO)
+    scheduler.add(sequence("r", 1))
+    scheduler.next_step(0)
+    outcome = scheduler.take(StepResult(deferred=frozenset({0})))
+    assert outcome.failures == {"r": "not even one token of it fits into the engine's memory"}
+    assert "r" not in scheduler

@@ -9,8 +9,8 @@ import pytest
 
 from gpu_consumers.engines.torch.loader import load_torch_engine
 from gpu_consumers.plan import SamplingParams
-from gpu_consumers.scheduler import Scheduler
 from gpu_consumers.sequence import Sequence
+from tests.scheduled import run_scheduled
 
 OUTPUT_TOKENS = 24
 
@@ -30,27 +30,9 @@ def test_text_of_a_preempted_sequence_is_the_text_of_one_that_never_was(
         model_directory("grouped"), dtype="float32", slots=2, max_context_tokens=256, max_step_tokens=64,
         prefix_cache_bytes=prefix_cache_bytes,
     )  # fmt: skip
-    outputs: dict[bool, dict[str, list[int]]] = {}
-    preempted = resumed_cached = 0
-    for in_classes in (False, True):
-        scheduler = Scheduler(engine.info, cached_tokens=engine.cached_tokens if in_classes else lambda *_: 0)
-        made = outputs[in_classes] = {f"r{number}": [] for number in range(5)}
-        waiting = [sequence(number, number if in_classes else 0) for number in range(5)]
-        step_number = 0
-        while waiting or scheduler.waiting_count or scheduler.running_count:
-            if waiting and step_number % 9 == 0:
-                scheduler.add(waiting.pop(0))
-            step_number += 1
-            step = scheduler.next_step(step_number)
-            preempted += len(step.preempted)
-            resumed_cached += sum(step.resumed.values())
-            outcome = scheduler.take(engine.execute(step.plan))
-            assert not outcome.failures
-            for request_id, token_id in outcome.tokens.items():
-                made[request_id].append(token_id)
-                if len(made[request_id]) == OUTPUT_TOKENS:
-                    scheduler.remove(request_id)
-        engine.execute(scheduler.next_step(step_number).plan)
-    assert outputs[True] == outputs[False]
-    assert preempted >= 3
-    assert bool(resumed_cached) == bool(prefix_cache_bytes)
+    undisturbed = run_scheduled(engine, [sequence(number, 0) for number in range(5)], apart=9)
+    answers = run_scheduled(engine, [sequence(number, number) for number in range(5)], apart=9)
+    assert answers.failures == undisturbed.failures == {}
+    assert answers.tokens == undisturbed.tokens
+    assert answers.preemptions >= 3 > undisturbed.preemptions
+    assert bool(answers.resumed_cached) == bool(prefix_cache_bytes)
