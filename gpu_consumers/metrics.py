@@ -30,9 +30,15 @@ class WorkerMetrics:
         self.running = gauge("headrace:num_requests_running", "Requests that hold a slot")
         self.waiting = gauge("headrace:num_requests_waiting", "Requests that wait for a slot")
         self.queue_seconds = histogram("headrace:request_queue_time_seconds", "From pulled to a slot")
+        self.preemptions = counter("headrace:num_preemptions", "Times that a request lost its slot and waited again")
+        self.resumptions = counter("headrace:num_resumptions", "Times that such a request got a slot again")
+        self.kv_blocks = gauge("headrace:kv_cache_blocks", "Blocks of KV memory; 0: the engine counts none")
+        self.kv_blocks_used = gauge("headrace:kv_cache_blocks_used", "Blocks that the batch is counted with")
+        self.kv_usage = gauge("headrace:kv_cache_usage_perc", "The same as a part of all blocks; 1 is all of them")
 
         # The engine.
         self.steps = counter("headrace:engine_steps", "Steps executed")
+        self.deferred_steps = counter("headrace:engine_steps_deferred", "Steps that did not fit into memory")
         self.step_seconds = histogram("headrace:engine_step_seconds", "Duration of a step", _STEP_SECONDS)
         self.prompt_tokens = counter("headrace:prompt_tokens", "Tokens prefilled")
         self.cached_prompt_tokens = counter(
@@ -79,6 +85,12 @@ class WorkerMetrics:
         self.unacknowledged = gauge("headrace:unacknowledged_records", "Records sent and not acknowledged")
         self.log_busy = counter("headrace:log_busy", "Times that the engine loop waited for the producer")
         self.dropped_reports = counter("headrace:telemetry_dropped", "Reports that the log did not take")
+
+    def memory(self, used_blocks: int, blocks: int) -> None:
+        """Of `blocks` of KV memory so many are in use."""
+        self.kv_blocks.set(blocks)
+        self.kv_blocks_used.set(used_blocks)
+        self.kv_usage.set(used_blocks / blocks if blocks else 0.0)
 
     def dead_lettered(self, reason: str) -> None:
         """One record that could not be understood, by the stable reason."""

@@ -289,8 +289,11 @@ class Worker:
         self._write()
         self._metrics.running.set(self._scheduler.running_count)
         self._metrics.waiting.set(self._waiting_count())
+        self._metrics.memory(self._scheduler.held_blocks, self._engine.info.kv_blocks)
 
     def _note_slots(self, step: Step) -> None:
+        self._metrics.preemptions.inc(len(step.preempted))
+        self._metrics.resumptions.inc(len(step.resumed))
         for request_id in step.preempted:
             if (active := self._active.get(request_id)) is not None:
                 active.has_slot = False
@@ -317,8 +320,9 @@ class Worker:
             ) from error
         seconds = monotonic() - began
         self._newest_step_us = seconds * 1e6
-        prompt_tokens = sum(len(chunk.token_ids) for chunk in plan.prefills)
+        prompt_tokens = sum(len(chunk.token_ids) for chunk in plan.prefills if chunk.slot not in result.deferred)
         self._metrics.steps.inc()
+        self._metrics.deferred_steps.inc(bool(result.deferred))
         self._metrics.step_seconds.observe(seconds)
         self._metrics.prompt_tokens.inc(prompt_tokens)
         self._metrics.generation_tokens.inc(len(result.tokens))

@@ -115,7 +115,7 @@ class LoneWorker:
         self._partition = HeldPartition("work.d.t", 0)
         self._offset = 0
         producer = cast(EventProducer, self.log)
-        metrics = WorkerMetrics(deployment="d", worker="w")
+        metrics = self.metrics = WorkerMetrics(deployment="d", worker="w")
         self._engine = _Watched(engine, lambda step: self.before_step(step))
         self.adapters: AdapterSupply | None = None
         if adapters is not None:

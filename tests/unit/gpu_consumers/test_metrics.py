@@ -20,3 +20,13 @@ def test_two_workers_of_one_process_do_not_share_metrics() -> None:
     one.steps.inc()
     assert b"headrace:engine_steps_total{" in generate_latest(two.registry)
     assert b'worker="one"' not in generate_latest(two.registry)
+
+
+def test_use_of_memory_is_a_part_of_what_there_is_and_none_where_none_is_counted() -> None:
+    metrics = WorkerMetrics(deployment="d", worker="w")
+    metrics.memory(3, 12)
+    text = generate_latest(metrics.registry).decode()
+    assert 'headrace:kv_cache_usage_perc{deployment="d",worker="w"} 0.25' in text
+    assert 'headrace:kv_cache_blocks_used{deployment="d",worker="w"} 3.0' in text
+    metrics.memory(0, 0)
+    assert 'headrace:kv_cache_usage_perc{deployment="d",worker="w"} 0.0' in generate_latest(metrics.registry).decode()

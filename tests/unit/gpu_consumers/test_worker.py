@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -15,6 +16,7 @@ from gpu_consumers.engines.echo import EchoEngine
 from gpu_consumers.engines.torch import load_torch_engine
 from gpu_consumers.errors import EngineFailedError
 from gpu_consumers.generation import Model
+from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.work import Leave
 from models.tokenizer import ByteTokenizer, open_tokenizer
@@ -101,6 +103,53 @@ def test_a_request_that_can_never_run_is_refused_and_its_neighbours_are_the_same
     assert why in end.message
     assert_the_same(log, alone)
     assert len(worker.done) == len(log.settled) == 5
+
+
+def counted(worker: LoneWorker, name: str) -> float:
+    """A metric of the worker's."""
+    return worker.metrics.registry.get_sample_value(f"headrace:{name}", {"deployment": "d", "worker": "w"}) or 0.0
+
+
+def test_with_memory_for_one_context_answers_take_turns_and_are_the_same(
+    directory: Path, model: Model, alone: Log
+) -> None:
+    """Two blocks of 64 tokens hold one whole context."""
+    block_bytes = 2 * 2 * 2 * 64 * 16 * 4
+    engine = load_torch_engine(
+        directory, dtype="float32", slots=5, max_context_tokens=128, max_step_tokens=32, kv_cache_bytes=2 * block_bytes
+    )
+    worker = LoneWorker(engine, model)
+    used: list[float] = []
+    worker.before_step = lambda _: used.append(counted(worker, "kv_cache_usage_perc"))
+    assert_the_same(worker.run(NEIGHBOURS), alone)
+    assert counted(worker, "kv_cache_blocks") == 2
+    assert max(used) == 1.0
+
+
+class _OnceTooLarge:
+    """An engine that has no memory for its third step, of whatever it is."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._steps = engine, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        self._steps += 1
+        result = self._engine.execute(plan)
+        if self._steps != 3:
+            return result
+        return StepResult(deferred=frozenset(part.slot for part in plan.prefills + plan.decodes))
+
+
+def test_a_step_that_memory_ran_out_in_is_made_up_for_and_the_answers_are_the_same(
+    directory: Path, model: Model, alone: Log
+) -> None:
+    worker = LoneWorker(cast(Engine, _OnceTooLarge(tiny(directory))), model)
+    assert_the_same(worker.run(NEIGHBOURS), alone)
+    assert counted(worker, "engine_steps_deferred_total") == 1
+    assert counted(worker, "num_preemptions_total") == counted(worker, "num_resumptions_total") > 0
 
 
 @pytest.mark.parametrize("prompt", [(5, POISON, 7), (*range(60), POISON)])
