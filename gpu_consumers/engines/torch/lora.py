@@ -25,8 +25,9 @@ _NAME: Final = re.compile(r"(?P<module>.+)\.lora_(?P<matrix>[AB])\.weight")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoraAdapter:
-    """weights: one row, as `LoraLayout` has it, with the scale in B. rank: the padded one, of every module.
+    """weights: one row, as `LoraLayout` has it or as the kernels read it, with the scale in B.
 
+    rank: the padded one, of every module.
     kinds: the projections that it changes, in whatever layer.
     """
 

@@ -84,6 +84,24 @@ class LoraLayout:
         """Where a projection's weights begin, in numbers for each unit of rank."""
         return layer * self.layer_size + self.shapes[kind].offset
 
+    def for_kernels(self, weights: Tensor, rank: int) -> Tensor:
+        """The same weights as the compiled kernels read them: in bf16 two rows of each matrix lie together, number by
+        number, [rows / 2, columns, 2]."""
+        if weights.dtype != torch.bfloat16:
+            return weights
+        paired = torch.empty_like(weights)
+        for layer in range(self.layers):
+            for kind, shape in self.shapes.items():
+                _pair_rows(self.a(weights, rank, layer, kind), self.a(paired, rank, layer, kind))
+                for number in range(len(shape.spans)):
+                    _pair_rows(self.b(weights, rank, layer, kind, number), self.b(paired, rank, layer, kind, number))
+        return paired
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether rows can be paired."""
+        return all(shape.inputs % 2 == 0 for shape in self.shapes.values())
+
     def a(self, weights: Tensor, rank: int, layer: int, kind: Projection) -> Tensor:
         """[in, modules * rank] of an adapter's weights."""
         shape = self.shapes[kind]
@@ -96,6 +114,11 @@ class LoraLayout:
         before = shape.inputs * len(shape.spans) + sum(span.outputs for span in shape.spans[:number])
         outputs = shape.spans[number].outputs
         return weights.narrow(0, (self.offset(layer, kind) + before) * rank, outputs * rank).view(rank, outputs)
+
+
+def _pair_rows(matrix: Tensor, to: Tensor) -> None:
+    rows, columns = matrix.shape
+    to.view(rows // 2, columns, 2).copy_(matrix.view(rows // 2, 2, columns).transpose(1, 2))
 
 
 def _spans(shape: FusedShape) -> tuple[Span, ...]:

@@ -45,7 +45,7 @@ class LoraMemory:
         self._max_rank = max_rank
         self._layers_path = layers_path
         self._dtype = dtype
-        self._kernels = kernels
+        self._kernels = kernels if layout.has_kernels else None
         self._memory: Tensor | None = None
         if device.type != "cpu" and places:
             numbers = layout.numbers(padded_rank(max_rank))
@@ -60,7 +60,9 @@ class LoraMemory:
             Path(location), self._layout, layers_path=self._layers_path, dtype=self._dtype, max_rank=self._max_rank
         )
         if self._memory is not None:
-            adapter = LoraAdapter(adapter.weights.pin_memory(), adapter.rank, adapter.kinds)
+            adapter = replace(adapter, weights=adapter.weights.pin_memory())
+        elif self._kernels is not None:
+            adapter = replace(adapter, weights=self._layout.for_kernels(adapter.weights, adapter.rank))
         return partial(self._put, key, adapter)
 
     def begin(self, slot: int, key: str | None) -> str | None:
@@ -110,5 +112,5 @@ class LoraMemory:
                 weights.copy_(adapter.weights)
             except RuntimeError as error:
                 raise AdapterUnavailableError(f"it can't be copied to the device: {error}") from error
-            adapter = LoraAdapter(weights, adapter.rank, adapter.kinds)
+            adapter = replace(adapter, weights=weights)
         self._key_at[place], self._adapters[key] = key, adapter

@@ -13,6 +13,7 @@ from torch import Tensor
 from gpu_consumers.engines.torch.lora import LoraAdapter
 from gpu_consumers.engines.torch.lora_layout import LoraLayout
 from gpu_consumers.engines.torch.native import Kernels
+from gpu_consumers.engines.torch.native.kernels import AddLora
 from gpu_consumers.engines.torch.projections import Projection
 
 TILE_ROWS: Final = 8
@@ -34,23 +35,24 @@ class LoraStep:
     def __init__(
         self, layout: LoraLayout, adapters: Sequence[LoraAdapter | None], kernels: Kernels | None = None
     ) -> None:
-        """adapters: of each row. The fewer times the adapter changes from row to row, the better."""
+        """adapters: of each row. The fewer times the adapter changes from row to row, the better.
+        kernels: the compiled ones, for adapters whose weights lie as they read them.
+        """
         self._layout = layout
-        self._kernels = kernels
         self._runs = {kind: tuple(_runs(adapters, kind)) for kind in layout.shapes}
         rank = max((adapter.rank for adapter in adapters if adapter is not None), default=0)
+        self._adders: dict[Projection, AddLora] = {}
         if kernels is not None:
-            self._tiles = _tiled(self._runs)
-            self._inner = torch.empty(len(adapters), layout.most_columns * rank)
+            inner = torch.empty(len(adapters), layout.most_columns * rank, dtype=kernels.dtype)
+            for kind, tiles in _tiled(self._runs).items():
+                self._adders[kind] = kernels.adder(tiles, layout.span_tables[kind], inner)
 
     def add_to(self, out: Tensor, layer: int, kind: Projection, x: Tensor) -> Tensor:
         """`out` itself, with x A B added to each row of [rows, outputs] in place. x: [rows, inputs]."""
         if not self._runs[kind]:
             return out
-        if self._kernels is not None:
-            self._kernels.add_lora(
-                x, out, self._tiles[kind], self._inner, self._layout.span_tables[kind], self._layout.offset(layer, kind)
-            )
+        if self._adders:
+            self._adders[kind](x, out, self._layout.offset(layer, kind))
             return out
         for run in self._runs[kind]:
             self._add_run(out[run.begin : run.end], run.adapter, layer, kind, x[run.begin : run.end])

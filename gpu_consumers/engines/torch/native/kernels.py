@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +31,11 @@ _SIGNATURES: Final = {
     "norm_heads": [*[_POINTER] * 2, *[_COUNT] * 4, _REAL],
     "rms_norm": [*[_POINTER] * 3, _COUNT, _COUNT, _REAL],
     "gated_silu": [*[_POINTER] * 2, _COUNT, _COUNT],
-    "add_lora": [_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, *[_COUNT] * 3, _POINTER, _COUNT, _POINTER, _COUNT],
+    "add_lora": [_POINTER, _COUNT, _POINTER, *[_COUNT] * 3, *[_POINTER, _COUNT] * 3],
 }
+
+AddLora = Callable[[Tensor, Tensor, int], None]
+"""See `Kernels.adder`."""
 
 
 class Kernels:
@@ -39,6 +43,7 @@ class Kernels:
 
     def __init__(self, path: Path, dtype: torch.dtype) -> None:
         """Raises OSError for a library that can't be loaded: it does not find torch's OpenMP runtime, say."""
+        self.dtype: Final = dtype
         loaded = ctypes.CDLL(str(path))
         functions: dict[str, Any] = {}
         for name, arguments in _SIGNATURES.items():
@@ -113,17 +118,22 @@ class Kernels:
         self._gated_silu(gate_up.data_ptr(), out.data_ptr(), rows, both // 2)
         return out
 
-    def add_lora(self, x: Tensor, out: Tensor, tiles: Tensor, inner: Tensor, spans: Tensor, offset: int) -> None:
-        """What LoRA adds to a projection: out += x A B, each row with the adapter of its tile, in place.
+    def adder(self, tiles: Tensor, spans: Tensor, inner: Tensor) -> AddLora:
+        """What adds LoRA to a projection: called with x, out and offset, out += x A B, each row with the adapter of its
+        tile, in place.
 
-        x: [rows, inputs]; out: [rows, outputs]. tiles: [count, 4] int64: first row, rows (8 at most), address of the
-        adapter's weights, rank, a multiple of 16. spans, offset: see `LoraLayout`. inner: room for x A, [rows, columns
-        of the widest A] in float.
+        x: [rows, inputs]; out: [rows, outputs]. offset, and spans [count, 2] int64: see `LoraLayout`.
+        tiles: [count, 4] int64: first row, rows (8 at most), address of the adapter's weights, rank. The weights lie as
+        `LoraLayout.for_kernels` has them. inner: room for x A, [rows, columns of the widest A] in the dtype of x.
         """
-        self._add_lora(
-            x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), tiles.data_ptr(), tiles.shape[0], x.shape[1],
-            offset, spans.data_ptr(), spans.shape[0], inner.data_ptr(), inner.shape[1],
-        )  # fmt: skip
+        function = self._add_lora
+        fixed = (tiles.data_ptr(), len(tiles), spans.data_ptr(), len(spans), inner.data_ptr(), inner.shape[1])
+        held = (tiles, spans, inner)
+
+        def add(x: Tensor, out: Tensor, offset: int, _held: object = held) -> None:
+            function(x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), x.shape[1], offset, *fixed)
+
+        return add
 
 
 @cache

@@ -2,132 +2,196 @@
 //
 // Rows of one adapter lie together. A tile is a few of them, and reads A and B once for all its rows; what a row gets
 // does not depend on its neighbours. Two passes over all tiles, each shared out among torch's CPU threads: x A to
-// `inner`, then that times B. As in kernels.cpp, arithmetic is in float and no OpenMP runtime is linked.
+// `inner`, then that times B. As in kernels.cpp, sums are in float and no OpenMP runtime is linked.
+//
+// In bf16 two rows of A, and of B, lie together, number by number: [rows / 2, columns, 2]. So a register holds what
+// processors with AVX512_BF16 multiply and add at once, and others take apart with one operation each.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
 #include "numbers.h"
 
 namespace {
 
-constexpr int TILE = 8;            // most rows of a tile
-constexpr int STRIP = 2 * LANES;   // outputs at a time: a cache line of bf16 of each row of B
-constexpr int64_t CHUNK = 256;     // outputs of one piece of work
-constexpr int TILE_NUMBERS = 4;    // how a tile is told: first row, rows, address of the adapter's weights, rank
+constexpr int TILE = 8;           // most rows of a tile
+constexpr int64_t CHUNK = 256;    // outputs of one piece of work
+constexpr int TILE_NUMBERS = 4;   // how a tile is told: first row, rows, address of the adapter's weights, rank
+
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+
+// How T is multiplied: DEPTH rows of a matrix at a time, LANES columns of them in a register.
+template <typename T>
+struct Multiply;
+
+template <>
+struct Multiply<float> {
+    static constexpr int DEPTH = 1;
+    typedef Floats Weights;
+    typedef float Value;
+    static Floats add(Floats sum, Weights weights, Value value) { return sum + value * weights; }
+};
+
+template <>
+struct Multiply<bf16> {
+    static constexpr int DEPTH = 2;
+    typedef Words Weights;
+    typedef uint32_t Value;
+    static Floats add(Floats sum, Weights weights, Value value) {
+#if defined(__AVX512BF16__)
+        const __m512i pair = _mm512_set1_epi32(static_cast<int>(value));
+        return reinterpret_cast<Floats>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum),
+                                                         reinterpret_cast<__m512bh>(weights),
+                                                         reinterpret_cast<__m512bh>(pair)));
+#else
+        const uint32_t first = value << 16, second = value & 0xffff0000u;
+        float low, high;
+        std::memcpy(&low, &first, sizeof low);
+        std::memcpy(&high, &second, sizeof high);
+        return sum + low * reinterpret_cast<Floats>(weights << 16) +
+               high * reinterpret_cast<Floats>(weights & 0xffff0000u);
+#endif
+    }
+};
+
+template <typename To, typename From>
+inline To load(const From* at) {
+    To value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+}
+
+inline Floats widen_all(const float* at) { return load<Floats>(at); }
+
+inline Floats widen_all(const bf16* at) {
+    return reinterpret_cast<Floats>(__builtin_convertvector(load<Halves>(at), Words) << 16);
+}
+
+inline void narrow_all(Floats value, float* to) { std::memcpy(to, &value, sizeof value); }
+
+// As `narrow` does it, in all lanes.
+inline void narrow_all(Floats value, bf16* to) {
+    const Words bits = reinterpret_cast<Words>(value);
+    const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const Words is_nan = reinterpret_cast<Words>((bits & 0x7fffffffu) > 0x7f800000u);
+    const Halves halves = __builtin_convertvector((is_nan & ((bits >> 16) | 0x40u)) | (~is_nan & rounded), Halves);
+    std::memcpy(to, &halves, sizeof halves);
+}
+
+// inner[row][0..LANES) = x[row] A for LANES columns of A, which has `columns` of them in all.
+template <typename T, int ROWS>
+void shrink(const T* x, int64_t x_stride, const T* a, int64_t columns, int64_t inputs, T* inner, int64_t inner_stride) {
+    typedef Multiply<T> M;
+    constexpr int TURNS = ROWS > 4 ? 1 : ROWS > 2 ? 2 : 4;  // sums a row: enough to hide the latency of an addition
+    Floats sums[TURNS][ROWS] = {};
+    const int64_t steps = inputs / M::DEPTH, stride = columns * M::DEPTH;
+    int64_t step = 0;
+    for (; step + TURNS <= steps; step += TURNS)
+#pragma GCC unroll 4
+        for (int turn = 0; turn < TURNS; turn++) {
+            const auto weights = load<typename M::Weights>(a + (step + turn) * stride);
+#pragma GCC unroll 8
+            for (int row = 0; row < ROWS; row++) {
+                const auto value = load<typename M::Value>(x + row * x_stride + (step + turn) * M::DEPTH);
+                sums[turn][row] = M::add(sums[turn][row], weights, value);
+            }
+        }
+    for (; step < steps; step++)
+#pragma GCC unroll 8
+        for (int row = 0; row < ROWS; row++)
+            sums[0][row] = M::add(sums[0][row], load<typename M::Weights>(a + step * stride),
+                                  load<typename M::Value>(x + row * x_stride + step * M::DEPTH));
+#pragma GCC unroll 8
+    for (int row = 0; row < ROWS; row++) {
+#pragma GCC unroll 4
+        for (int turn = 1; turn < TURNS; turn++) sums[0][row] += sums[turn][row];
+        narrow_all(sums[0][row], inner + row * inner_stride);
+    }
+}
+
+// out[row][0..LANES) += inner[row] B for WIDTH registers of columns of B, which has `columns` of them in all.
+template <typename T, int ROWS, int WIDTH>
+inline void expand_strip(const T* inner, int64_t inner_stride, const T* b, int64_t columns, int64_t rank, T* out,
+                         int64_t out_stride) {
+    typedef Multiply<T> M;
+    Floats sums[WIDTH][ROWS];
+#pragma GCC unroll 2
+    for (int w = 0; w < WIDTH; w++)
+#pragma GCC unroll 8
+        for (int row = 0; row < ROWS; row++) sums[w][row] = widen_all(out + row * out_stride + w * LANES);
+    for (int64_t step = 0; step < rank / M::DEPTH; step++) {
+        const T* line = b + step * columns * M::DEPTH;
+#pragma GCC unroll 2
+        for (int w = 0; w < WIDTH; w++) {
+            const auto weights = load<typename M::Weights>(line + w * LANES * M::DEPTH);
+#pragma GCC unroll 8
+            for (int row = 0; row < ROWS; row++)
+                sums[w][row] = M::add(sums[w][row], weights,
+                                      load<typename M::Value>(inner + row * inner_stride + step * M::DEPTH));
+        }
+    }
+#pragma GCC unroll 2
+    for (int w = 0; w < WIDTH; w++)
+#pragma GCC unroll 8
+        for (int row = 0; row < ROWS; row++) narrow_all(sums[w][row], out + row * out_stride + w * LANES);
+}
+
+// out[row][0..count) += inner[row] B for `count` columns of B.
+template <typename T, int ROWS>
+void expand(const T* inner, int64_t inner_stride, const T* b, int64_t columns, int64_t rank, int64_t count, T* out,
+            int64_t out_stride) {
+    constexpr int DEPTH = Multiply<T>::DEPTH;
+    int64_t begin = 0;
+    for (; begin + 2 * LANES <= count; begin += 2 * LANES)
+        expand_strip<T, ROWS, 2>(inner, inner_stride, b + begin * DEPTH, columns, rank, out + begin, out_stride);
+    for (; begin + LANES <= count; begin += LANES)
+        expand_strip<T, ROWS, 1>(inner, inner_stride, b + begin * DEPTH, columns, rank, out + begin, out_stride);
+    for (; begin < count; begin++)
+        for (int row = 0; row < ROWS; row++) {
+            float sum = widen(out[row * out_stride + begin]);
+            for (int64_t k = 0; k < rank; k++)
+                sum += widen(inner[row * inner_stride + k]) *
+                       widen(b[k / DEPTH * columns * DEPTH + begin * DEPTH + k % DEPTH]);
+            narrow(sum, out + row * out_stride + begin);
+        }
+}
+
+// The version for so many rows, where F is a template over their number.
+#define FOR_ROWS(F, T, ROWS, ...)            \
+    switch (ROWS) {                          \
+        case 1: F<T, 1>(__VA_ARGS__); break; \
+        case 2: F<T, 2>(__VA_ARGS__); break; \
+        case 3: F<T, 3>(__VA_ARGS__); break; \
+        case 4: F<T, 4>(__VA_ARGS__); break; \
+        case 5: F<T, 5>(__VA_ARGS__); break; \
+        case 6: F<T, 6>(__VA_ARGS__); break; \
+        case 7: F<T, 7>(__VA_ARGS__); break; \
+        default: F<T, TILE>(__VA_ARGS__);    \
+    }
 
 struct Tile {
     int64_t begin, rows, address, rank;
     explicit Tile(const int64_t* at) : begin(at[0]), rows(at[1]), address(at[2]), rank(at[3]) {}
 };
 
-typedef float Floats __attribute__((vector_size(4 * LANES)));
-
-inline Floats load(const float* at) {
-    Floats value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-}
-
-inline Floats load(const bf16* at) {
-    typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
-    typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
-    Halves bits;
-    std::memcpy(&bits, at, sizeof bits);
-    return reinterpret_cast<Floats>(__builtin_convertvector(bits, Words) << 16);
-}
-
-template <typename T>
-inline void store(Floats value, T* to) {
-#pragma GCC unroll 16
-    for (int lane = 0; lane < LANES; lane++) narrow(value[lane], to + lane);
-}
-
-// inner[row][0..LANES) = x[row] A for LANES columns of A, whose rows lie `stride` apart.
-template <typename T, int ROWS>
-void shrink(const T* x, int64_t x_stride, const T* a, int64_t stride, int64_t inputs, float* inner,
-            int64_t inner_stride) {
-    constexpr int TURNS = ROWS > 4 ? 1 : ROWS > 2 ? 2 : 4;  // sums a row: enough to hide the latency of an addition
-    Floats sums[TURNS][ROWS] = {};
-    for (int64_t i = 0; i + TURNS <= inputs; i += TURNS)
-#pragma GCC unroll 4
-        for (int turn = 0; turn < TURNS; turn++) {
-            const Floats weights = load(a + (i + turn) * stride);
-#pragma GCC unroll 8
-            for (int row = 0; row < ROWS; row++) sums[turn][row] += widen(x[row * x_stride + i + turn]) * weights;
-        }
-    for (int64_t i = inputs / TURNS * TURNS; i < inputs; i++)
-#pragma GCC unroll 8
-        for (int row = 0; row < ROWS; row++) sums[0][row] += widen(x[row * x_stride + i]) * load(a + i * stride);
-#pragma GCC unroll 8
-    for (int row = 0; row < ROWS; row++) {
-#pragma GCC unroll 4
-        for (int turn = 1; turn < TURNS; turn++) sums[0][row] += sums[turn][row];
-        std::memcpy(inner + row * inner_stride, &sums[0][row], sizeof(Floats));
-    }
-}
-
-// out[row][0..count) += inner[row] B for `count` columns of B [rank, stride].
-template <typename T, int ROWS>
-void expand(const float* inner, int64_t inner_stride, const T* b, int64_t stride, int64_t rank, int64_t count, T* out,
-            int64_t out_stride) {
-    int64_t begin = 0;
-    for (; begin + STRIP <= count; begin += STRIP) {
-        Floats low[ROWS], high[ROWS];
-#pragma GCC unroll 8
-        for (int row = 0; row < ROWS; row++) {
-            low[row] = load(out + row * out_stride + begin);
-            high[row] = load(out + row * out_stride + begin + LANES);
-        }
-        for (int64_t k = 0; k < rank; k++) {
-            const Floats one = load(b + k * stride + begin), two = load(b + k * stride + begin + LANES);
-#pragma GCC unroll 8
-            for (int row = 0; row < ROWS; row++) {
-                const float value = inner[row * inner_stride + k];
-                low[row] += value * one;
-                high[row] += value * two;
-            }
-        }
-#pragma GCC unroll 8
-        for (int row = 0; row < ROWS; row++) {
-            store(low[row], out + row * out_stride + begin);
-            store(high[row], out + row * out_stride + begin + LANES);
-        }
-    }
-    for (; begin < count; begin++)
-        for (int row = 0; row < ROWS; row++) {
-            float sum = widen(out[row * out_stride + begin]);
-            for (int64_t k = 0; k < rank; k++) sum += inner[row * inner_stride + k] * widen(b[k * stride + begin]);
-            narrow(sum, out + row * out_stride + begin);
-        }
-}
-
-// The version for so many rows, where F is a template over their number.
-#define FOR_ROWS(F, T, ROWS, ...)                    \
-    switch (ROWS) {                                  \
-        case 1: F<T, 1>(__VA_ARGS__); break;         \
-        case 2: F<T, 2>(__VA_ARGS__); break;         \
-        case 3: F<T, 3>(__VA_ARGS__); break;         \
-        case 4: F<T, 4>(__VA_ARGS__); break;         \
-        case 5: F<T, 5>(__VA_ARGS__); break;         \
-        case 6: F<T, 6>(__VA_ARGS__); break;         \
-        case 7: F<T, 7>(__VA_ARGS__); break;         \
-        default: F<T, TILE>(__VA_ARGS__);            \
-    }
-
 // x [rows, x_stride], out [rows, out_stride]. tiles: [count, TILE_NUMBERS]. At its address, `offset` numbers for each
 // unit of rank further on, an adapter has A [inputs, spans * rank], then for each span B [rank, span's outputs].
-// spans: [span_count, 2], where each begins in `out` and how many outputs it has. inner: [rows, inner_stride] floats.
+// spans: [span_count, 2], where each begins in `out` and how many outputs it has. inner: [rows, inner_stride].
 template <typename T>
-void add_lora(const T* x, int64_t x_stride, T* out, int64_t out_stride, const int64_t* tiles, int64_t count,
-              int64_t inputs, int64_t offset, const int64_t* spans, int64_t span_count, float* inner,
+void add_lora(const T* x, int64_t x_stride, T* out, int64_t out_stride, int64_t inputs, int64_t offset,
+              const int64_t* tiles, int64_t count, const int64_t* spans, int64_t span_count, T* inner,
               int64_t inner_stride) {
-    int64_t highest = 0;
+    int64_t highest = 0, pieces = 0;
     for (int64_t t = 0; t < count; t++) highest = std::max(highest, Tile(tiles + t * TILE_NUMBERS).rank);
-    const int64_t blocks = span_count * highest / LANES;
-    int64_t pieces = 0;
     for (int64_t s = 0; s < span_count; s++) pieces += (spans[2 * s + 1] + CHUNK - 1) / CHUNK;
+    const int64_t blocks = span_count * highest / LANES;
 #pragma omp parallel
     {
 #pragma omp for schedule(dynamic, 1)
@@ -135,9 +199,9 @@ void add_lora(const T* x, int64_t x_stride, T* out, int64_t out_stride, const in
             const Tile tile(tiles + item / blocks * TILE_NUMBERS);
             const int64_t column = item % blocks * LANES, columns = span_count * tile.rank;
             if (column >= columns) continue;
-            const T* a = reinterpret_cast<const T*>(tile.address) + offset * tile.rank + column;
-            FOR_ROWS(shrink, T, tile.rows, x + tile.begin * x_stride, x_stride, a, columns, inputs,
-                     inner + tile.begin * inner_stride + column, inner_stride)
+            const T* a = reinterpret_cast<const T*>(tile.address) + offset * tile.rank;
+            FOR_ROWS(shrink, T, tile.rows, x + tile.begin * x_stride, x_stride, a + column * Multiply<T>::DEPTH,
+                     columns, inputs, inner + tile.begin * inner_stride + column, inner_stride)
         }
 #pragma omp for schedule(dynamic, 1)
         for (int64_t item = 0; item < count * pieces; item++) {
@@ -150,10 +214,9 @@ void add_lora(const T* x, int64_t x_stride, T* out, int64_t out_stride, const in
                 before += spans[2 * span + 1];
             }
             const int64_t outputs = spans[2 * span + 1], begin = piece * CHUNK;
-            const int64_t width = outputs - begin < CHUNK ? outputs - begin : CHUNK;
             const T* b = reinterpret_cast<const T*>(tile.address) + (offset + span_count * inputs + before) * tile.rank;
             FOR_ROWS(expand, T, tile.rows, inner + tile.begin * inner_stride + span * tile.rank, inner_stride,
-                     b + begin, outputs, tile.rank, width,
+                     b + begin * Multiply<T>::DEPTH, outputs, tile.rank, std::min(CHUNK, outputs - begin),
                      out + tile.begin * out_stride + spans[2 * span] + begin, out_stride)
         }
     }
@@ -161,11 +224,11 @@ void add_lora(const T* x, int64_t x_stride, T* out, int64_t out_stride, const in
 
 }  // namespace
 
-#define EXPORT(NAME, T)                                                                                              \
-    extern "C" void add_lora_##NAME(const T* x, int64_t x_stride, T* out, int64_t out_stride, const int64_t* tiles,  \
-                                    int64_t count, int64_t inputs, int64_t offset, const int64_t* spans,             \
-                                    int64_t span_count, float* inner, int64_t inner_stride) {                        \
-        add_lora(x, x_stride, out, out_stride, tiles, count, inputs, offset, spans, span_count, inner, inner_stride); \
+#define EXPORT(NAME, T)                                                                                               \
+    extern "C" void add_lora_##NAME(const T* x, int64_t x_stride, T* out, int64_t out_stride, int64_t inputs,         \
+                                    int64_t offset, const int64_t* tiles, int64_t count, const int64_t* spans,        \
+                                    int64_t span_count, T* inner, int64_t inner_stride) {                             \
+        add_lora(x, x_stride, out, out_stride, inputs, offset, tiles, count, spans, span_count, inner, inner_stride); \
     }
 
 EXPORT(bfloat16, bf16)

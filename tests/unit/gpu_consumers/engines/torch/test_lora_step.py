@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from torch import Tensor
 from gpu_consumers.engines.torch.lora import LoraAdapter
 from gpu_consumers.engines.torch.lora_layout import LoraLayout
 from gpu_consumers.engines.torch.lora_step import TILE_ROWS, LoraStep
-from gpu_consumers.engines.torch.native import kernels_for
+from gpu_consumers.engines.torch.native import Kernels, kernels_for
 from gpu_consumers.engines.torch.projections import FusedShape, Projection, fused_shape
 
 LAYERS = 2
@@ -36,6 +38,14 @@ def adapter(
 ) -> LoraAdapter:
     weights = torch.randn(layout.numbers(rank), generator=torch.Generator().manual_seed(seed)).to(dtype) / 4
     return LoraAdapter(weights, rank, kinds)
+
+
+@cache
+def laid_out(layout: LoraLayout, one: LoraAdapter | None, kernels: Kernels | None) -> LoraAdapter | None:
+    """As the kernels read it."""
+    if one is None or kernels is None:
+        return one
+    return replace(one, weights=layout.for_kernels(one.weights, one.rank))
 
 
 def written_out(layout: LoraLayout, kind: Projection, layer: int, x: Tensor, one: LoraAdapter | None) -> Tensor:
@@ -64,7 +74,7 @@ def assert_each_row_has_its_own(
     dtype, compiled = way
     kernels = kernels_for(dtype, "cpu", kernels_dir) if compiled else None
     assert (kernels is not None) == compiled
-    step = LoraStep(layout, adapters, kernels)
+    step = LoraStep(layout, [laid_out(layout, one, kernels) for one in adapters], kernels)
     torch.manual_seed(3)
     for kind, shape in layout.shapes.items():
         x = torch.randn(len(adapters), shape.inputs).to(dtype)
@@ -109,7 +119,7 @@ def test_a_row_that_is_not_a_number_leaves_its_neighbours_alone(
     one = adapter(LAYOUT, 16, dtype, 1)
     x, out = torch.randn(3, 70).to(dtype), torch.zeros(3, 140).to(dtype)
     x[1, 5] = float("nan")
-    LoraStep(LAYOUT, [one] * 3, kernels).add_to(out, 1, Projection.QKV, x)
+    LoraStep(LAYOUT, [laid_out(LAYOUT, one, kernels)] * 3, kernels).add_to(out, 1, Projection.QKV, x)
     assert out[1].isnan().all()
     assert out[[0, 2]].isfinite().all()
 
