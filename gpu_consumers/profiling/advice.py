@@ -15,6 +15,7 @@ from gpu_consumers.profiling.units import milliseconds, operations, size
 from gpu_consumers.profiling.verdict import Bound, Verdict
 
 _FULL: Final = 0.9  # of the slots
+_FEW_STEPS: Final = 20
 _BUSY: Final = 0.5  # cores of others that are worth a word
 _PRODUCTS: Final = ("linear", "mm", "matmul", "gemm", "cutlass", "nvjet")  # in names of operators and kernels
 
@@ -22,7 +23,7 @@ _PRODUCTS: Final = ("linear", "mm", "matmul", "gemm", "cutlass", "nvjet")  # in 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """How the engine runs. slots, dtype, threads: as set. on_cpu: where. quantized: weights are int8 already.
-    cores: of the machine. busy_before: of them with other programs before the load began (the load average)."""
+    cores: of the machine. busy_before: its load average before the load began."""
 
     engine: str
     slots: int
@@ -45,6 +46,15 @@ class Finding:
     reference: Reference | None
     costs: ModelCosts | None
     operators: tuple[Operator, ...] = ()
+
+    @property
+    def has_room(self) -> bool:
+        """Slots were free, and nobody was there for them."""
+        return self.summary.mean_slots < _FULL * self.setup.slots and self.summary.mean_waiting < 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.summary.mean_slots >= _FULL * self.setup.slots
 
     @property
     def products_share(self) -> float:
@@ -76,6 +86,10 @@ def reasons(found: Finding) -> list[str]:
         f"{summary.mean_slots:.1f} of {found.setup.slots} slots were in use, and {summary.mean_waiting:.1f} requests "
         "waited behind them."
     )
+    if summary.steps < _FEW_STEPS:
+        told.append(
+            f"No more than {summary.steps} steps fell into {summary.seconds:.1f} s: a longer --seconds tells more."
+        )
     return told
 
 
@@ -110,13 +124,13 @@ def _more_input(found: Finding) -> Iterator[Advice]:
 def _less_memory(found: Finding) -> Iterator[Advice]:
     setup, summary, costs, reference = found.setup, found.summary, found.costs, found.reference
     kv_share = summary.kv_bytes / summary.bytes if summary.bytes else 0.0
-    if summary.mean_slots < _FULL * setup.slots:
+    if found.has_room:
         yield Advice(
             "send it more at once, or run fewer workers",
             f"a step reads all weights whether it runs 1 sequence or {setup.slots}, and {summary.mean_slots:.1f} were "
             "in it",
         )
-    elif kv_share < 0.5:
+    elif found.is_full and kv_share < 0.5:
         yield Advice(
             f"HEADRACE_SLOTS={2 * setup.slots}",
             f"{1 - kv_share:.0%} of what a step reads are weights, which more sequences would share; a floor of "
@@ -159,21 +173,21 @@ def _less_compute(found: Finding) -> Iterator[Advice]:
 
 def _less_overhead(found: Finding) -> Iterator[Advice]:
     setup, summary = found.setup, found.summary
-    if summary.mean_slots < _FULL * setup.slots:
+    if setup.on_cpu and setup.busy_before > _BUSY:
+        yield Advice(
+            "a machine of its own",
+            f"the load average was {setup.busy_before:.1f} on {setup.cores} cores before the load began, and all "
+            "threads wait at every operation for one that is held up",
+        )
+    if found.has_room:
         yield Advice(
             "send it more at once",
             f"what a step costs as such is shared by its sequences, and {summary.mean_slots:.1f} of {setup.slots} were "
             "in it",
         )
-    else:
+    elif found.is_full:
         yield Advice(
             f"HEADRACE_SLOTS={2 * setup.slots}", "what a step costs as such would be shared by twice the sequences"
-        )
-    if setup.on_cpu and setup.busy_before > _BUSY:
-        yield Advice(
-            "a machine of its own",
-            f"other programs kept {setup.busy_before:.1f} of {setup.cores} cores busy before the load began, and all "
-            "threads wait at every operation for one that is held up",
         )
     if setup.on_cpu:
         yield Advice("HEADRACE_THREADS", f"{setup.threads} now; the best is one for each physical core that is free")

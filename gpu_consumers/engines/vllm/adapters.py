@@ -36,7 +36,7 @@ class Adapters:
         return self._requests[key]
 
     def read(self, key: str, location: str) -> PutWeights:
-        """What puts it into a place. Any thread. Raises AdapterUnavailableError where no adapter is; clients read why."""
+        """What puts it into a place. Any thread. Raises AdapterUnavailableError, whose words clients read."""
         if not (Path(location) / "adapter_config.json").is_file():
             raise AdapterUnavailableError("its folder has no adapter_config.json: it is no adapter in PEFT's layout")
         return partial(self._put, key, location)

@@ -17,7 +17,7 @@ def told(found: Finding) -> list[str]:
 
 
 def test_reasons_name_shares_floors_and_slots() -> None:
-    found = finding(step(forward=20, memory=18, compute=2, sample=1))
+    found = finding(*[step(forward=20, memory=18, compute=2, sample=1)] * 20)
     shares, floor, slots = reasons(found)
     assert shares == "Time by what would shorten it: memory 77%, overhead 10%, compute 9%, sampling 5%."
     assert "90% is explained" in floor
@@ -26,7 +26,17 @@ def test_reasons_name_shares_floors_and_slots() -> None:
 
 
 def test_without_a_reference_nothing_is_said_of_floors() -> None:
-    assert len(reasons(finding(step(forward=20), known=False))) == 2
+    assert not any("bare machine" in reason for reason in reasons(finding(step(forward=20), known=False)))
+
+
+def test_a_window_of_few_steps_says_so() -> None:
+    assert reasons(finding(*[step(forward=20)] * 19))[-1].startswith("No more than 19 steps fell into 0.4 s")
+
+
+def test_slots_that_are_free_while_others_wait_are_no_room() -> None:
+    """So it is while the first prompts are prefilled."""
+    waiting = replace(step(forward=20, memory=2, slots=5), waiting=9)
+    assert told(finding(waiting, setup=GPU)) == []
 
 
 def test_a_memory_bound_batch_with_room_is_told_to_be_filled() -> None:
@@ -74,8 +84,8 @@ def test_compute_bound_float32_is_told_of_bfloat16() -> None:
 def test_overhead_on_a_busy_machine_is_told_of_the_others() -> None:
     busy = Setup("torch", slots=16, dtype="bfloat16", on_cpu=True, threads=2, cores=2, busy_before=1.7)
     items = advice(finding(step(forward=20, memory=2), setup=busy))
-    assert [item.do for item in items] == ["HEADRACE_SLOTS=32", "a machine of its own", "HEADRACE_THREADS"]
-    assert "kept 1.7 of 2 cores busy" in items[1].why
+    assert [item.do for item in items] == ["a machine of its own", "HEADRACE_SLOTS=32", "HEADRACE_THREADS"]
+    assert "load average was 1.7 on 2 cores" in items[0].why
 
 
 def test_overhead_of_a_batch_with_room_is_told_to_be_filled() -> None:
