@@ -19,6 +19,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _BEYOND: Mapping[str, Mapping[str, str]] = {
     "echo": {"json_schema": "hold its answer to a JSON schema", "top_logprobs": "tell log probabilities"}
 }
+_WITHOUT_ADAPTERS = frozenset({"echo"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,11 @@ def check_bias_tokens(biases: tuple[LogitBias, ...], vocabulary_size: int, versi
     return None
 
 
-def check_engine(request: Demanding, engine: str, version: str) -> Refusal | None:
-    """The engine of this version can do what the answer promises."""
+def check_engine(request: Demanding, engine: str, version: str, adapter: str | None = None) -> Refusal | None:
+    """The engine of this version can do what the answer promises, and with this adapter."""
+    if adapter is not None and engine in _WITHOUT_ADAPTERS:
+        message = f"{adapter} is for {version}, and the {engine} engine that serves it runs no adapters"
+        return Refusal.unsupported(f"{message}; ask for {version}", "model")
     for param, what in _BEYOND.get(engine, {}).items():
         if getattr(request, param) is not None:
             message = f"{version} is served by the {engine} engine, which does not {what}; leave it out"

@@ -114,7 +114,7 @@ def _tokenize(request: RequestSubmitted, catalog: Catalog, tokenizer_of: Tokeniz
     if isinstance(found, Unresolved):
         return Refusal(404, "not_found_error", "model_not_found", found.message, "model")
     version = found.model.model_version
-    if (refusal := check_engine(request, found.model.engine, version)) is not None:
+    if (refusal := check_engine(request, found.model.engine, version, found.adapter)) is not None:
         return refusal
     tokenizer = tokenizer_of(found.model)
     if (refusal := check_bias_tokens(request.logit_bias, tokenizer.vocabulary_size, version)) is not None:

@@ -117,9 +117,9 @@ class Log:
         self._admin.register_model(model, Registry())
 
     def register_adapter(self, adapter: str, tenant: str) -> None:
-        """Of MODEL, for a tenant that is registered."""
+        """Of GUIDED, for a tenant that is registered."""
         event = AdapterRegistered(
-            adapter=adapter, at_us=now_us(), model_version=MODEL.model_version, location="/a", tenant=tenant
+            adapter=adapter, at_us=now_us(), model_version=GUIDED.model_version, location="/a", tenant=tenant
         )
         reader = RegistryReader(self._profile, client_id="test")
         self._admin.register_adapter(event, reader.start())
@@ -270,16 +270,17 @@ async def test_an_adapter_is_routed_to_its_base_version_for_its_tenant_alone(
     log: Log, settings: StreamsSettings, tenant_name: str
 ) -> None:
     stranger, adapter = f"{tenant_name}-stranger", f"tone-{tenant_name}@v1"
+    log.register_model(GUIDED)
     log.register(tenant_name)
     log.register(stranger)
     log.register_adapter(adapter, tenant_name)
     async with running(settings):
         own = log.submit(tenant_name, model=adapter)
         theirs = log.submit(stranger, model=adapter)
-        routed = await log.wait_for(RequestRouted, work_topic(MODEL.deployment, tenant_name), own)
+        routed = await log.wait_for(RequestRouted, work_topic(GUIDED.deployment, tenant_name), own)
         refused = await log.wait_for(RequestRejected, tokens_topic(stranger), theirs)
 
-    assert (routed.model, routed.model_version, routed.adapter) == (adapter, MODEL.model_version, adapter)
+    assert (routed.model, routed.model_version, routed.adapter) == (adapter, GUIDED.model_version, adapter)
     assert (refused.status, refused.code) == (404, "model_not_found")
 
 

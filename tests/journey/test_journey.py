@@ -21,18 +21,19 @@ import clickhouse_connect
 import openai
 import pytest
 from clickhouse_connect.driver.client import Client
+from openai.types.chat import ChatCompletion
 from pydantic import BaseModel, Field
 from websockets.asyncio.client import connect
 
 from eventlog.profile import BrokerProfile
 from eventlog.reader import LogReader
-from infra.builtin_models import ECHO, builtin_model
 from models.tokenizer import open_tokenizer
 from schemas.events import GenerationFailed, GenerationFinished, Message, QuotaSettled, RequestRejected
 from schemas.ids import request_id_of
 from schemas.topics import Topics, TopicSpec
 from tests.brokers import Broker
 from tests.journey.system import System, running_system
+from tests.lora_adapter import make_adapter
 from tests.oracle import Oracle
 from tests.timing import eventually, within
 from tests.tiny_model import make_tiny_model
@@ -182,44 +183,43 @@ def test_an_answer_by_a_schema_is_parsed_by_the_official_package(system: System)
     assert "JSON by a schema" in system.headrace("explain", chat.id)
 
 
-def test_choices_and_adapters_of_the_echo_engine(system: System) -> None:
-    tenant = f"choices-{random.SystemRandom().randrange(10**9)}"
+def test_an_adapter_answers_its_tenant_as_a_model_with_several_choices(
+    system: System, model: Path, tmp_path: Path
+) -> None:
+    tenant = f"tone-{random.SystemRandom().randrange(10**9)}"
     key, stranger = system.add_tenant(tenant), system.add_tenant(f"{tenant}-stranger")
-    adapter = f"tone-{tenant}@v1"
-    system.headrace(
-        "adapters",
-        "add",
-        adapter,
-        "--model",
-        builtin_model(ECHO, None, 0).model_version,
-        "--location",
-        "/none",
-        "--unchecked",
-        "--tenant",
-        tenant,
-    )
+    adapter, folder = f"{tenant}@v1", make_adapter(model, tmp_path / "adapter", rank=4)
+    add = ("adapters", "add", adapter, "--model", MODEL, "--location", str(folder), "--tenant", tenant)
+    system.headrace(*add)
+    prompt = open_tokenizer(str(model)).encode_chat([Message(role="user", content="river")])
+    expected = Oracle(model, adapter=folder).answer(prompt, 12)  # up to the first near tie
+    assert expected != Oracle(model).answer(prompt, 12)[: len(expected)]
+    if EOS in expected:
+        expected = expected[: expected.index(EOS)]
     with openai.OpenAI(base_url=f"{system.gateway_url}/v1", api_key=key, max_retries=0) as client:
-        eventually(lambda: adapter in {model.id for model in client.models.list()}, "the adapter is known", 20)
-        chat = client.chat.completions.create(
-            model="echo", messages=[{"role": "user", "content": "ab"}], n=3, max_completion_tokens=4
-        )
-        assert [(choice.index, choice.message.content) for choice in chat.choices] == [(n, "abab") for n in range(3)]
-        assert chat.usage is not None
-        assert (chat.usage.prompt_tokens, chat.usage.completion_tokens) == (6, 12)
+        eventually(lambda: adapter in {model.id for model in client.models.list()}, "the adapter is listed", 20)
 
-        def adapted() -> str | None:
+        def adapted() -> ChatCompletion | None:
             """The validate stage hears of the adapter on its own: until then it is a 404."""
             with suppress(openai.NotFoundError):
-                return client.responses.create(model=adapter, input="ab", max_output_tokens=4).id
+                return client.chat.completions.create(
+                    model=adapter, messages=[{"role": "user", "content": "river"}], temperature=0, n=2,
+                    max_completion_tokens=12,
+                )  # fmt: skip
             return None
 
         answered = eventually(adapted, "the adapter answers", 20)
+        texts = [choice.message.content or "" for choice in answered.choices]
+        assert texts[0] == texts[1]
+        assert texts[0].startswith(open_tokenizer(str(model)).decode(expected).rstrip("\ufffd"))
+        assert answered.usage is not None
+        assert answered.usage.prompt_tokens == 2 * len(prompt)
     with (
         openai.OpenAI(base_url=f"{system.gateway_url}/v1", api_key=stranger, max_retries=0) as client,
         pytest.raises(openai.NotFoundError),
     ):
-        client.responses.create(model=adapter, input="ab")
-    assert f"with adapter {adapter}" in " ".join(system.headrace("explain", answered).split())
+        client.responses.create(model=adapter, input="river")
+    assert f"with adapter {adapter}" in " ".join(system.headrace("explain", answered.id).split())
 
 
 async def answer(system: System, key: str, ask: Ask) -> Answer:

@@ -139,3 +139,12 @@ def test_what_an_engine_cant_do_is_a_422_and_another_engine_does_it(param: str, 
     assert "chat@v1 is served by the echo engine" in refusal.message
     assert check_engine(request, "torch", "chat@v1") is None
     assert check_engine(submitted(), "echo", "chat@v1") is None
+
+
+def test_an_adapter_of_a_version_whose_engine_runs_none_is_a_422() -> None:
+    refusal = check_engine(submitted(), "echo", "chat@v1", "tone@v1")
+
+    assert refusal is not None
+    assert (refusal.status, refusal.code, refusal.param) == (422, "unsupported_parameter", "model")
+    assert "tone@v1 is for chat@v1, and the echo engine" in refusal.message
+    assert check_engine(submitted(), "torch", "chat@v1", "tone@v1") is None

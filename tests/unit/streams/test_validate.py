@@ -89,7 +89,7 @@ def test_an_alias_is_tokenized_for_the_version_it_leads_to() -> None:
 
 def test_an_adapter_is_tokenized_for_the_version_that_it_is_for() -> None:
     adapter = AdapterRegistered(adapter="tone@v1", at_us=NOW_US, model_version="chat@v2", location="/a", tenant="acme")
-    catalog = registry(model("chat@v1"), model("chat@v2")).apply(adapter)
+    catalog = registry(model("chat@v1"), model("chat@v2", engine="torch")).apply(adapter)
 
     decision = decide(submitted(model="tone@v1"), catalog, bytes_of, now_us=NOW_US)
 
