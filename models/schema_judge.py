@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import resource
 import select
+import signal
 import subprocess
 import sys
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,16 +24,17 @@ from models.json_grammar import MAX_JSON_SCHEMA_BYTES, schema_objection
 MEMORY_BYTES: Final = 1 << 30
 _KEPT = 512
 _START_SECONDS = 30.0
+_WALL_FACTOR = 10  # what the processor time may become on a machine that has others to serve
 
 
 class SchemaJudge:
     """Judges one schema at a time and remembers what it said lately. Safe to share between threads.
 
-    seconds: what one schema may take. queue_seconds: how long one waits for those before it.
+    cpu_seconds: what one schema may take. queue_seconds: how long one waits for those before it.
     """
 
-    def __init__(self, *, seconds: float = 2.0, queue_seconds: float = 10.0) -> None:
-        self._seconds = seconds
+    def __init__(self, *, cpu_seconds: float = 2.0, queue_seconds: float = 10.0) -> None:
+        self._cpu_seconds = cpu_seconds
         self._queue_seconds = queue_seconds
         self._process: subprocess.Popen[str] | None = None
         self._asking = threading.Lock()
@@ -59,7 +62,7 @@ class SchemaJudge:
         return reason
 
     def close(self) -> None:
-        """End the process. One that is asked meanwhile ends too, as if its schema had taken too long."""
+        """End the process. A schema that it is asked about meanwhile is judged to take too long."""
         if (process := self._process) is not None:
             process.kill()
             with self._asking:
@@ -72,9 +75,9 @@ class SchemaJudge:
         try:
             process.stdin.write(json.dumps(json_schema) + "\n")
             process.stdin.flush()
-            in_time = select.select([process.stdout], [], [], self._seconds)[0]
+            in_time = select.select([process.stdout], [], [], self._cpu_seconds * _WALL_FACTOR)[0]
             answer = process.stdout.readline() if in_time else ""
-        except OSError:
+        except OSError:  # it has just ended
             answer = ""
         if answer:
             reason: str | None = json.loads(answer)
@@ -88,7 +91,7 @@ class SchemaJudge:
             return self._process
         self._end()
         process = self._process = subprocess.Popen(
-            [sys.executable, "-m", "models.schema_judge"],
+            [sys.executable, "-m", "models.schema_judge", str(self._cpu_seconds)],
             cwd=Path(__file__).resolve().parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -106,17 +109,25 @@ class SchemaJudge:
         if self._process is None:
             return
         self._process.kill()
-        with self._process:  # closes the pipes and waits
-            self._process = None
+        with suppress(BrokenPipeError), self._process:  # closes the pipes and waits
+            pass
+        self._process = None
 
 
-def _judge() -> None:
-    """The process: a schema a line in, the objection a line out, both as JSON."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+def _judge(cpu_seconds: float) -> None:
+    """The process: a schema a line in, the objection a line out, both as JSON.
+
+    Its own timer ends it, in the middle of compiling and also when nobody is left who would: SIGPROF's default action.
+    """
+    with suppress(OSError, ValueError):  # a lower limit is set from outside, or this system has none
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     print("ready", flush=True)
     for line in sys.stdin:
-        print(json.dumps(schema_objection(json.loads(line))), flush=True)
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+        answer = json.dumps(schema_objection(json.loads(line)))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(answer, flush=True)
 
 
 if __name__ == "__main__":
-    _judge()
+    _judge(float(sys.argv[1]))
