@@ -60,6 +60,8 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings, tokenizer: Tok
                 slots=settings.slots,
                 max_context_tokens=model.context_tokens,
                 max_step_tokens=settings.max_step_tokens,
+                adapter_places=settings.adapter_places,
+                adapter_max_rank=settings.adapter_max_rank,
             )
     raise DeploymentUnknownError(
         f"{model.model_version} is registered with the engine {model.engine!r}; this worker has echo, torch and vllm"

@@ -129,8 +129,10 @@ def _roofline(profile: Profile) -> list[str]:
     y = _Scale([*(point.flops for point in points), reference.flops], bottom, top)
     parts += _axes(x, y, top, bottom)
     parts += _roof_lines(reference, x, y)
-    for number, point in enumerate(sorted(points, key=lambda point: point.flops)):
-        parts += _point(point, reference, x, y, below=number == 0)
+    label_y = 0.0
+    for point in sorted(points, key=lambda point: -point.flops):
+        label_y = max(y.at(point.flops) + 21, label_y + 16)
+        parts += _point(point, reference, x, y, label_y)
     return parts
 
 
@@ -164,19 +166,21 @@ def _roof_lines(reference: Reference, x: _Scale, y: _Scale) -> list[str]:
     ]  # fmt: skip
 
 
-def _point(point: Point, reference: Reference, x: _Scale, y: _Scale, *, below: bool) -> list[str]:
+def _point(point: Point, reference: Reference, x: _Scale, y: _Scale, label_y: float) -> list[str]:
     at_x, at_y = x.at(point.intensity), y.at(point.flops)
     under = roof(reference, point.intensity)
     colour = BOUND_COLOURS[Bound.MEMORY if point.intensity < reference.ridge else Bound.COMPUTE]
-    left = at_x > (_PLOT_LEFT + _PLOT_RIGHT) / 2
     said = f"{point.label}: {min(1.0, point.flops / under):.0%} of the roof"
+    half = _CHAR_PX * len(said) / 2
+    wished_x = at_x + half - 8 if point.intensity < reference.ridge else at_x  # clear of the slope
+    label_x = min(max(wished_x, _PLOT_LEFT + half + 4), _PLOT_RIGHT - half - 4)
     return [
         f'<line x1="{at_x:.1f}" y1="{at_y:.1f}" x2="{at_x:.1f}" y2="{y.at(under):.1f}" stroke="{colour}" '
         'stroke-dasharray="3 3"/>',
         f'<circle cx="{at_x:.1f}" cy="{at_y:.1f}" r="6" fill="{colour}" stroke="#ffffff" stroke-width="1.5"/>',
-        _text(at_x + (-11 if left else 11), at_y + (20 if below else 4), said, anchor="end" if left else "start",
-              weight=600),
-    ]  # fmt: skip
+        f'<g stroke="#ffffff" stroke-width="4" paint-order="stroke">'
+        f"{_text(label_x, label_y, said, anchor='middle', weight=600, colour=colour)}</g>",
+    ]
 
 
 def _column(profile: Profile) -> tuple[list[str], int]:
