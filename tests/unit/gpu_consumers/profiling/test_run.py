@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from gpu_consumers.engines.echo import EchoEngine
 from gpu_consumers.engines.torch import load_torch_engine
@@ -31,14 +32,27 @@ def profile_echo(load: Load, until: Until, tokens_per_second: float = 0.0) -> Pr
     )  # fmt: skip
 
 
-def test_a_torch_engine_is_profiled_with_all_its_evidence(tmp_path: Path) -> None:
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here"),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_torch_engine_is_profiled_with_all_its_evidence(tmp_path: Path, device: str) -> None:
     directory = make_tiny_model(tmp_path / "model")
-    engine = load_torch_engine(directory, dtype="float32", slots=4, max_context_tokens=128)
+    engine = load_torch_engine(directory, dtype="float32", slots=4, max_context_tokens=128, device=device)
     told: list[str] = []
     profile = run_profile(
         engine, Model(open_tokenizer(str(directory)), frozenset()), Load(16, 8, concurrency=4),
-        Setup("torch", slots=4, dtype="float32", on_cpu=True, threads=1),
-        Options("cpu", Until(seconds=20, requests=4), trace=tmp_path / "trace.json"), name="tiny",
+        Setup("torch", slots=4, dtype="float32", on_cpu=device == "cpu", threads=1),
+        Options(device, Until(seconds=20, requests=4), trace=tmp_path / "trace.json"), name="tiny",
         costs=model_costs(directory, "float32"), clock=time.monotonic, wait=threading.Event().wait, told=told.append,
     )  # fmt: skip
     assert profile.finished_requests >= 4
