@@ -189,7 +189,7 @@ def _less_overhead(found: Finding) -> Iterator[Advice]:
         yield Advice(
             f"HEADRACE_SLOTS={2 * setup.slots}", "what a step costs as such would be shared by twice the sequences"
         )
-    if setup.on_cpu:
+    if setup.on_cpu and setup.engine == "torch":
         yield Advice("HEADRACE_THREADS", f"{setup.threads} now; the best is one for each physical core that is free")
     yield from _by_operators(found)
 

@@ -127,6 +127,7 @@ def _run(settings: Settings, load: Load, until: Any, trace: Path | None, engine_
         engine=engine_kind,
     )
     is_echo = registered.engine == "echo"
+    device = _device_of(registered.engine, settings)
     busy_before = os.getloadavg()[0]
     with _telling(console) as told:
         told(f"loading {registered.location}")
@@ -145,13 +146,13 @@ def _run(settings: Settings, load: Load, until: Any, trace: Path | None, engine_
                     engine=engine.info.name,
                     slots=engine.info.slots,
                     dtype="bytes" if is_echo else settings.dtype,
-                    on_cpu=settings.device == "cpu",
+                    on_cpu=device == "cpu",
                     threads=_threads(is_echo),
                     cores=os.cpu_count() or 1,
                     busy_before=busy_before,
                 ),
-                Options(settings.device, until, trace, observed=registered.engine == "torch" or trace is not None),
-                name=settings.model,
+                Options(device, until, trace, observed=registered.engine == "torch" or trace is not None),
+                name=settings.model.rstrip("/").rpartition("/")[2],
                 costs=None if is_echo else model_costs(Path(registered.location), settings.dtype),
                 clock=monotonic,
                 wait=threading.Event().wait,
@@ -159,6 +160,15 @@ def _run(settings: Settings, load: Load, until: Any, trace: Path | None, engine_
             )
         finally:
             engine.close()
+
+
+def _device_of(engine: str, settings: Settings) -> str:
+    """vLLM takes the device that it finds, whatever the settings say."""
+    if engine != "vllm":
+        return settings.device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _threads(is_echo: bool) -> int:

@@ -86,6 +86,7 @@ def test_overhead_on_a_busy_machine_is_told_of_the_others() -> None:
     items = advice(finding(step(forward=20, memory=2), setup=busy))
     assert [item.do for item in items] == ["a machine of its own", "HEADRACE_SLOTS=32", "HEADRACE_THREADS"]
     assert "load average was 1.7 on 2 cores" in items[0].why
+    assert "HEADRACE_THREADS" not in told(finding(step(forward=20, memory=2), setup=replace(busy, engine="vllm")))
 
 
 def test_overhead_of_a_batch_with_room_is_told_to_be_filled() -> None:

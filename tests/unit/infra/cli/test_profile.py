@@ -24,6 +24,7 @@ def test_a_directory_is_profiled_and_leaves_a_picture_and_a_trace(
     arguments = ["./model", "--dtype", "float32", "--slots", "4", "--prompt-tokens", "16", "--output-tokens", "8"]
     assert run(["profile", *arguments, "--seconds", "0.5", "--trace", "trace.json"]) == 0
     said = capsys.readouterr().out
+    assert "model on the torch engine, float32, CPU" in said
     assert "-bound\n" in said or "etween " in said
     assert "Picture: headrace-profile.svg" in said
     assert "Trace:   trace.json" in said
