@@ -17,7 +17,7 @@ OUTPUT_TOKENS: Final = 64
 Prompts = list[tuple[int, ...]]
 
 
-def smollm2_engine(*, slots: int = 32, prefix_cache_bytes: int = 0) -> TorchEngine:
+def smollm2_engine(*, slots: int = 32, prefix_cache_bytes: int = 0, adapter_places: int = 0) -> TorchEngine:
     """Ours, warm, in bf16 with the compiled kernels."""
     cache_dir = load_settings()[0].cache_dir
     engine = load_torch_engine(
@@ -27,6 +27,7 @@ def smollm2_engine(*, slots: int = 32, prefix_cache_bytes: int = 0) -> TorchEngi
         max_context_tokens=2048,
         kernels_dir=cache_dir / "kernels",
         prefix_cache_bytes=prefix_cache_bytes,
+        adapter_places=adapter_places,
     )
     engine.warm_up()
     return engine

@@ -5,7 +5,7 @@ module of the checkpoint that is part of one has an A and a B of its own; so a p
 
     A [in, modules * rank], the A of its modules side by side, then for each module B [rank, the module's outputs].
 
-Ranks are filled up with zeros to a multiple of RANK_STEP.
+Ranks are filled up with zeros to a multiple of BLOCK_COLUMNS.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from gpu_consumers.engines.torch.projections import FusedShape, Projection
 
-RANK_STEP: Final = 16
+BLOCK_COLUMNS: Final = 16
 """Floats that the widest registers of a CPU hold: what the compiled kernel takes at once."""
 
 
 def padded_rank(rank: int) -> int:
-    return -(-rank // RANK_STEP) * RANK_STEP
+    return -(-rank // BLOCK_COLUMNS) * BLOCK_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +85,23 @@ class LoraLayout:
         return layer * self.layer_size + self.shapes[kind].offset
 
     def for_kernels(self, weights: Tensor, rank: int) -> Tensor:
-        """The same weights as the compiled kernels read them: in bf16 two rows of each matrix lie together, number by
-        number, [rows / 2, columns, 2]."""
-        if weights.dtype != torch.bfloat16:
-            return weights
-        paired = torch.empty_like(weights)
+        """The same weights as the compiled kernels read them: each matrix in blocks of 16 columns, one behind the
+        other, and in bf16 two rows of a block together, number by number."""
+        blocked = torch.empty_like(weights)
         for layer in range(self.layers):
             for kind, shape in self.shapes.items():
-                _pair_rows(self.a(weights, rank, layer, kind), self.a(paired, rank, layer, kind))
+                _block(self.a(weights, rank, layer, kind), self.a(blocked, rank, layer, kind))
                 for number in range(len(shape.spans)):
-                    _pair_rows(self.b(weights, rank, layer, kind, number), self.b(paired, rank, layer, kind, number))
-        return paired
+                    _block(self.b(weights, rank, layer, kind, number), self.b(blocked, rank, layer, kind, number))
+        return blocked
 
     @property
     def has_kernels(self) -> bool:
-        """Whether rows can be paired."""
-        return all(shape.inputs % 2 == 0 for shape in self.shapes.values())
+        """Whether there are blocks and pairs without a rest, as there are in any model of the usual sizes."""
+        return all(
+            shape.inputs % 2 == 0 and all(span.outputs % BLOCK_COLUMNS == 0 for span in shape.spans)
+            for shape in self.shapes.values()
+        )
 
     def a(self, weights: Tensor, rank: int, layer: int, kind: Projection) -> Tensor:
         """[in, modules * rank] of an adapter's weights."""
@@ -116,9 +117,11 @@ class LoraLayout:
         return weights.narrow(0, (self.offset(layer, kind) + before) * rank, outputs * rank).view(rank, outputs)
 
 
-def _pair_rows(matrix: Tensor, to: Tensor) -> None:
+def _block(matrix: Tensor, to: Tensor) -> None:
     rows, columns = matrix.shape
-    to.view(rows // 2, columns, 2).copy_(matrix.view(rows // 2, 2, columns).transpose(1, 2))
+    together = 2 if matrix.dtype == torch.bfloat16 else 1
+    blocks = matrix.view(rows // together, together, columns // BLOCK_COLUMNS, BLOCK_COLUMNS).permute(2, 0, 3, 1)
+    to.view(blocks.shape).copy_(blocks)
 
 
 def _spans(shape: FusedShape) -> tuple[Span, ...]:

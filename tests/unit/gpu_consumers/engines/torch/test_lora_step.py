@@ -30,7 +30,7 @@ def shapes(hidden: int, keys: int, inner: int) -> dict[Projection, FusedShape]:
     }
 
 
-LAYOUT = LoraLayout(shapes(hidden=70, keys=35, inner=300), LAYERS)  # no multiples of what registers hold
+LAYOUT = LoraLayout(shapes(hidden=80, keys=48, inner=272), LAYERS)
 
 
 def adapter(
@@ -117,7 +117,7 @@ def test_a_row_that_is_not_a_number_leaves_its_neighbours_alone(
     dtype, compiled = way
     kernels = kernels_for(dtype, "cpu", kernels_dir) if compiled else None
     one = adapter(LAYOUT, 16, dtype, 1)
-    x, out = torch.randn(3, 70).to(dtype), torch.zeros(3, 140).to(dtype)
+    x, out = torch.randn(3, 80).to(dtype), torch.zeros(3, 176).to(dtype)
     x[1, 5] = float("nan")
     LoraStep(LAYOUT, [laid_out(LAYOUT, one, kernels)] * 3, kernels).add_to(out, 1, Projection.QKV, x)
     assert out[1].isnan().all()
@@ -144,3 +144,12 @@ def test_the_parts_of_a_layout_fill_it_without_a_gap() -> None:
         )
     ]
     assert torch.equal(torch.cat(seen), weights)
+
+
+@pytest.mark.parametrize(("hidden", "keys", "has"), [(80, 48, True), (80, 40, False), (72, 48, False)])
+def test_sizes_that_do_not_fill_registers_are_left_to_torch(hidden: int, keys: int, has: bool) -> None:
+    layout = LoraLayout(shapes(hidden=hidden, keys=keys, inner=272), LAYERS)
+    assert layout.has_kernels is has
+    if not has:
+        low = adapter(layout, 16, torch.float32, 1)
+        assert_each_row_has_its_own(layout, [low, None, low], (torch.float32, False), Path())
