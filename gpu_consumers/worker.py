@@ -252,7 +252,7 @@ class Worker:
             self._await_adapter(active)
         else:
             message = f"no answer can be held to this JSON schema: {refusal}"
-            self._fail(active, Failure(422, "invalid_request_error", "invalid_json_schema", message))
+            self._fail(active, Failure(400, "invalid_request_error", "invalid_json_schema", message))
 
     def _await_adapter(self, active: _Active) -> None:
         sequence = active.generation.sequence

@@ -136,7 +136,7 @@ async def test_what_sequences_ask_for_survives_a_change_of_workers(
                 assert_obeys(answer)
     (refused,) = answers[hopeless.request_id].terminals
     assert isinstance(refused, GenerationFailed)
-    assert (refused.status, refused.code) == (422, "invalid_json_schema")
+    assert (refused.status, refused.code) == (400, "invalid_json_schema")
     assert "Invalid type: objec" in refused.message
 
 
