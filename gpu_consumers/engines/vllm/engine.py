@@ -8,6 +8,7 @@ that nobody has asked for yet wait, no more than the sequence may have.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -111,7 +112,8 @@ class VllmEngine:
         self._streams.close()
         self._loop.call(lambda: self._llm.shutdown(timeout=_SHUTDOWN_SECONDS))
         self._loop.close()
-        self._llm = None  # or its destructor would run when the interpreter has ended
+        self._llm = None
+        gc.collect()  # now: it is in cycles, and its destructor fails when the interpreter ends
 
     def _admit(self, admission: Admission, failures: dict[int, str]) -> None:
         reason = why_not_runnable(admission)

@@ -62,7 +62,9 @@ def open_vllm_engine(
         vocabulary_size=llm.model_config.get_vocab_size(),
         eos_token_ids=_eos_token_ids(llm.model_config),
     )
-    return VllmEngine(vllm, llm, loop, info, adapter_places=adapter_places)
+    engine = VllmEngine(vllm, llm, loop, info, adapter_places=adapter_places)
+    del llm  # the engine's alone from here on: vLLM itself keeps this frame, and the engine is to let go of it
+    return engine
 
 
 def _lora_arguments(places: int, max_rank: int) -> dict[str, Any]:
