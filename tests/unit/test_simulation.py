@@ -6,14 +6,15 @@ from functools import cache
 
 import pytest
 
+from gpu_consumers.engine import EngineInfo
 from gpu_consumers.scheduler import Scheduler
 from tests.simulation.arrivals import FLOOD, Arrival, Trace, traces
 from tests.simulation.machine import MEASURED
 from tests.simulation.report import Figures, figures, service_bound
-from tests.simulation.simulator import SCHEDULERS, Make, Run, ServiceGaps, ours, simulate
+from tests.simulation.simulator import SCHEDULERS, Cached, Run, ServiceGaps, simulate
 
 TRACES = {trace.name: trace for trace in traces()}
-OVERLOADED = ("poisson", "weighted", "heavy tail", "deadlines")
+OVERLOADED = ("poisson", "weighted", "heavy tail", "deadlines", "scarce memory", "assistants")
 
 
 @cache
@@ -52,14 +53,22 @@ def test_a_running_decode_is_in_every_step_and_no_step_is_longer_than_its_tokens
     assert found.longest_step_us <= MEASURED.duration_us(info.max_step_tokens, info.slots)
 
 
-@pytest.mark.parametrize(
-    "make", [ours, lambda info, cached: Scheduler(info, cached_tokens=cached)], ids=["step costs", "no step costs"]
-)
-def test_a_flood_raises_a_light_tenants_time_to_first_token_by_a_quarter_at_most(make: Make) -> None:
+@pytest.mark.parametrize("name", [FLOOD, "scarce flood"])
+def test_a_flood_raises_a_light_tenants_time_to_first_token_by_a_quarter_at_most(name: str) -> None:
+    quiet = TRACES[name].without(FLOOD)
+    alone = figures(quiet, simulate(quiet)).ttft_ms
+    for light in ("light1", "light2"):
+        assert seen(name).ttft_ms[light][1] <= 1.25 * alone[light][1]
+
+
+def test_so_it_does_without_measured_step_costs_and_not_with_round_robin() -> None:
+    def no_step_costs(info: EngineInfo, cached: Cached) -> Scheduler:
+        return Scheduler(info, cached_tokens=cached)
+
     trace = TRACES[FLOOD]
     quiet = trace.without(FLOOD)
-    alone = figures(quiet, simulate(quiet, make)).ttft_ms
-    beside_the_flood = figures(trace, simulate(trace, make)).ttft_ms
+    alone = figures(quiet, simulate(quiet, no_step_costs)).ttft_ms
+    beside_the_flood = figures(trace, simulate(trace, no_step_costs)).ttft_ms
     for light in ("light1", "light2"):
         assert beside_the_flood[light][1] <= 1.25 * alone[light][1]
         assert seen(FLOOD, "round robin").ttft_ms[light][1] > 1.25 * alone[light][1]
@@ -67,6 +76,16 @@ def test_a_flood_raises_a_light_tenants_time_to_first_token_by_a_quarter_at_most
 
 def test_a_flood_gives_up_at_most_an_eighth_of_its_throughput_to_that() -> None:
     assert seen(FLOOD).tokens_per_second >= 0.875 * seen(FLOOD, "FCFS").tokens_per_second
+
+
+def test_where_memory_is_scarce_little_is_done_twice_and_throughput_is_that_of_first_come_first_served() -> None:
+    ours, theirs = seen("scarce memory"), seen("scarce memory", "FCFS")
+    assert ours.tokens_per_second >= 0.95 * theirs.tokens_per_second
+    assert ours.preemptions <= 0.1 * len(TRACES["scarce memory"].arrivals)
+
+
+def test_prompts_that_begin_alike_are_run_once_for_each_tenant() -> None:
+    assert seen("assistants").cached > 0.8
 
 
 @pytest.mark.parametrize("baseline", ["FCFS", "round robin"])
