@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed-by-make
 # The versions that the code supports, the tested one first.
 PYTHONS := python3.11 python3.12 python3.13 python3 python
 
-.PHONY: help setup demo test test-integration test-js lint types docs bench fmt freeze
+.PHONY: help setup demo test test-integration chaos test-js lint types docs bench fmt freeze
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test: $(STAMP) ## the whole suite, on the embedded broker; ARGS="-k name" picks 
 
 test-integration: $(STAMP) ## every test that uses a broker, on a real one: HEADRACE_TEST_KAFKA, Docker, or KAFKA_HOME
 	@HEADRACE_TEST_BROKER=real $(BIN)/python -m pytest $(ARGS)
+
+chaos: $(STAMP) ## workers killed, stopped and sent away under 64 streams for three minutes; KAFKA_HOME=... makes it Apache Kafka
+	@HEADRACE_TEST_CHAOS_SECONDS=$${HEADRACE_TEST_CHAOS_SECONDS:-180} $(BIN)/python -m pytest tests/chaos -s $(ARGS)
 
 test-js: ## the JavaScript client: types, build, tests; Node 20+ (skipped without it, unless HEADRACE_REQUIRE_JS=1)
 	@if ! command -v npm >/dev/null; then \

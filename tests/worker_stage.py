@@ -244,7 +244,7 @@ async def running_worker(settings: WorkerSettings) -> AsyncIterator[asyncio.Task
         await task
 
 
-class _SettingsPickler(pickle.Pickler):
+class SettingsPickler(pickle.Pickler):
     """A codec stays in its process: the other one has its own, which writes the same framing."""
 
     def reducer_override(self, value: object) -> Any:
@@ -260,7 +260,7 @@ def worker_process(settings: WorkerSettings) -> Iterator[subprocess.Popen[bytes]
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        _SettingsPickler(process.stdin).dump(settings)
+        SettingsPickler(process.stdin).dump(settings)
         process.stdin.close()
         assert process.stdout.readline() == b"ready\n"
         yield process
