@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpu_consumers.output_lengths import OutputLengths
 from gpu_consumers.sequence import Sequence
 from gpu_consumers.step_costs import StepCosts
 
@@ -16,10 +17,14 @@ class Forecast:
 
     What a decode waits for in a busy batch is above all the prefill of others, which no cost of its own tells: so the
     recent mean of a step counts where it is longer than the batch alone explains.
+
+    An answer is taken to be as long as those of its tenant were so far, and before any of them has ended as long as
+    the costs say.
     """
 
     def __init__(self, costs: StepCosts | None) -> None:
         self.costs = costs
+        self.lengths = OutputLengths()
         self._now_us = 0
         self._others = 0
         self._began_us: int | None = None
@@ -45,6 +50,8 @@ class Forecast:
     def _answer_us(self, sequence: Sequence, costs: StepCosts) -> float:
         prefix = len(sequence.prefix_token_ids)
         allowed = max(1, sequence.max_tokens - prefix)
-        left = min(allowed, max(1.0, costs.mean_output_tokens - sequence.resumed_tokens))
+        mean = self.lengths.mean(sequence.tenant)
+        expected = costs.mean_output_tokens if mean is None else mean
+        left = min(allowed, max(1.0, expected - sequence.resumed_tokens))
         step_us = max(self._recent_us, costs.duration_us(0, self._others + 1))
         return prefix * costs.prefill_token_us + left * step_us

@@ -44,6 +44,11 @@ class Running:
         return bool(self.output_token_ids)
 
     @property
+    def output_tokens(self) -> int:
+        """Of the whole answer so far, those of earlier slots and attempts included."""
+        return self.sequence.resumed_tokens + len(self.output_token_ids)
+
+    @property
     def room_blocks(self) -> int:
         """What is left to it of memory when others are admitted: a block, if it may ever need one."""
         return min(1, self.most_blocks - self.blocks)

@@ -138,6 +138,7 @@ class Scheduler:
             self._preempted = [other for other in self._preempted if other != request_id]
             return self._waiting.remove(request_id)
         self._batch.vacate(running)
+        self._forecast.lengths.ended(running.tenant, running.output_tokens)
         return True
 
     def next_step(self, now_us: int) -> Step:

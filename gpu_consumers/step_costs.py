@@ -13,8 +13,8 @@ _BITE: Final = 0.75  # of the time of a step without prefill
 class StepCosts:
     """A step takes step_us, decode_us more for each decode in it, and prefill_token_us more for each prefilled token.
 
-    mean_output_tokens: how long answers were so far. The default is what every answer has at least: with it, only what
-        can't be whole in time on any account is held to be hopeless.
+    mean_output_tokens: how long answers of a tenant are taken to be before one of them has ended. The default is what
+        every answer has at least: only what can't be whole in time on any account is held to be hopeless then.
     """
 
     step_us: float

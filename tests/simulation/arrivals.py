@@ -65,7 +65,7 @@ class Trace:
 def traces() -> tuple[Trace, ...]:
     """All of them."""
     return (
-        poisson(), weighted(), bursts(), heavy_tail(), flood(), deadlines(),
+        poisson(), weighted(), bursts(), heavy_tail(), flood(), deadlines(), uneven_answers(),
         scarce_memory(), scarce_flood(), assistants(),
     )  # fmt: skip
 
@@ -131,6 +131,23 @@ def deadlines(seconds: int = 60) -> Trace:
 
     streams = [_stream(random, name, 5.0, seconds, with_deadline) for name in "ab"]
     return _trace("deadlines", "a and b, patience of 2 to 16 s or none, overloaded", streams)
+
+
+def uneven_answers(seconds: int = 60) -> Trace:
+    """A tenant of short answers and one of long ones, with deadlines; both ask for the same at most."""
+    random = Random(9)
+
+    def with_deadline(name: str, at_us: int) -> Arrival:
+        patience = random.choice((2, 4, 8, 16, None))
+        return replace(
+            _arrival(random, name, at_us),
+            output_tokens=random.randint(4, 24) if name == "short" else random.randint(64, 192),
+            max_output_tokens=LONGEST_ANSWER,
+            deadline_us=None if patience is None else patience * SECOND_US,
+        )
+
+    streams = [_stream(random, name, rate, seconds, with_deadline) for name, rate in (("short", 8.0), ("long", 3.0))]
+    return _trace("uneven answers", "short and long answers, patience of 2 to 16 s or none, overloaded", streams)
 
 
 def scarce_memory(seconds: int = 60) -> Trace:

@@ -14,7 +14,6 @@ from gpu_consumers.step_costs import StepCosts
 
 # SmolLM2-135M in bf16 on two CPU cores: a step of one decode took 14 ms, of 16 22 ms; a prefill token 0.57 ms.
 MEASURED: Final = StepCosts(step_us=14_000 - 8_000 / 15, decode_us=8_000 / 15, prefill_token_us=570)
-MEAN_OUTPUT_TOKENS: Final = 56.0
 
 # The step holds a prompt of 256 tokens beside a full batch of decodes.
 INFO: Final = EngineInfo("simulated", 16, 2048, 256 + 16, 257, frozenset())

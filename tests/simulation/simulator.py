@@ -12,10 +12,9 @@ from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.scheduler import Scheduler
 from gpu_consumers.sequence import Sequence
 from gpu_consumers.step import Step
-from gpu_consumers.step_costs import StepCosts
 from tests.simulation.arrivals import Arrival, Trace
 from tests.simulation.baselines import FirstComeQueue, RoundRobinQueue
-from tests.simulation.machine import MEAN_OUTPUT_TOKENS, MEASURED, Memory
+from tests.simulation.machine import MEASURED, Memory
 
 
 @dataclass(slots=True)
@@ -60,8 +59,7 @@ Make = Callable[[EngineInfo, Cached], Scheduler]
 
 def ours(info: EngineInfo, cached: Cached) -> Scheduler:
     """The scheduler as it is served."""
-    costs = StepCosts(MEASURED.step_us, MEASURED.decode_us, MEASURED.prefill_token_us, MEAN_OUTPUT_TOKENS)
-    return Scheduler(info, step_costs=costs, cached_tokens=cached)
+    return Scheduler(info, step_costs=MEASURED, cached_tokens=cached)
 
 
 def first_come(info: EngineInfo, cached: Cached) -> Scheduler:

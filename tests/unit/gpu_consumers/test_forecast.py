@@ -32,6 +32,14 @@ def test_an_answer_is_no_longer_than_allowed_and_what_was_made_is_made() -> None
     assert not forecast().can_finish(sequence(8 + 11 - 1, resumed=9))
 
 
+def test_an_answer_is_taken_to_be_as_long_as_those_of_its_tenant() -> None:
+    found = forecast()
+    found.lengths.ended("t", 20)
+    found.lengths.ended("other", 1)
+    assert found.can_finish(sequence(8 + 20 * 11))
+    assert not found.can_finish(sequence(8 + 20 * 11 - 1))
+
+
 def test_without_a_deadline_or_without_costs_everything_can_finish() -> None:
     assert forecast().can_finish(sequence(None))
     assert forecast(None).can_finish(sequence(0))
