@@ -13,7 +13,7 @@ from eventlog.telemetry import TelemetryWriter
 from gpu_consumers.adapter_host import AdapterHost
 from gpu_consumers.adapter_supply import AdapterSupply
 from gpu_consumers.answer_writer import AnswerWriter
-from gpu_consumers.engine import Engine
+from gpu_consumers.engine import Engine, PreparesSchemas
 from gpu_consumers.generation import Model
 from gpu_consumers.metrics import WorkerMetrics
 from gpu_consumers.partition import HeldPartition
@@ -86,6 +86,8 @@ class _Watched:
         self.cached_tokens = engine.cached_tokens
         self.kv_use = engine.kv_use
         self.close = engine.close
+        if isinstance(engine, PreparesSchemas):
+            self.prepare_schema = engine.prepare_schema
 
     def execute(self, plan: StepPlan) -> StepResult:
         self._before_step(self.steps)

@@ -209,3 +209,26 @@ def test_masks_shorter_and_longer_than_the_vocabulary_are_fitted() -> None:
     assert rows[0].isfinite().nonzero().flatten().tolist() == [0, 2]
     assert rows[1].isfinite().all()
     assert rows[2].isfinite().nonzero().flatten().tolist() == [16, 17, 18, 19]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
+def test_on_cuda_the_same_is_drawn() -> None:
+    compiler = GrammarCompiler(ByteTokenizer(), vocabulary_size=VOCABULARY, eos_token_ids={EOS})
+    asked = (
+        SamplingParams(),
+        SamplingParams(1.0, seed=1, min_p=0.05),
+        SamplingParams(1.0, seed=2, repetition_penalty=1.3, frequency_penalty=0.5),
+        SamplingParams(logit_bias=((9, 5.0),), top_logprobs=3),
+        SamplingParams(1.0, seed=3, json_schema=SCHEMA, presence_penalty=0.5),
+    )
+    results = []
+    for device in ("cpu", "cuda"):
+        sampler = Sampler(torch.device(device), compiler)
+        admit(sampler, *asked, output=tuple(b'{"a":'))
+        results.append(drawn(sampler, logits(len(asked), 8).to(device), *asked))
+    compiler.close()
+    on_cpu, on_cuda = results
+    assert on_cuda.tokens == on_cpu.tokens
+    for (token, value), (expected_token, expected) in zip(on_cuda.logprobs[3].top, on_cpu.logprobs[3].top, strict=True):
+        assert (token, value) == (expected_token, pytest.approx(expected, abs=1e-4))
