@@ -38,6 +38,7 @@ from gpu_consumers.work import Cancel, Drop, Leave, Message, Prepared, Wake, Wor
 from schemas.events import GenerationFailed, GenerationFinished
 
 _IDLE_SECONDS = 1.0
+_STEPS_IN_MEAN = 8
 
 log = logging.getLogger("headrace.worker")
 
@@ -101,7 +102,7 @@ class Worker:
         self._active: dict[str, _Active] = {}
         self._unwritten: dict[str, _Active] = {}
         self._costs: StepCosts | None = None
-        self._newest_step_us = 0.0
+        self._mean_step_us = 0.0  # the newest count most
         self._drain: Drain | None = None
 
     def run(self) -> None:
@@ -159,7 +160,7 @@ class Worker:
         if self._drain is None:
             return False
         batch = [active.unfinished for active in self._active.values()]
-        costs = self._costs or StepCosts(self._newest_step_us, 0.0, 0.0)
+        costs = self._costs or StepCosts(self._mean_step_us, 0.0, 0.0)
         if not self._drain.is_over(batch, costs, monotonic()):
             return False
         log.info("drained: %d requests that run go on elsewhere", len(batch))
@@ -319,7 +320,7 @@ class Worker:
                 f"{len(self._active)} unfinished requests go to the next worker"
             ) from error
         seconds = monotonic() - began
-        self._newest_step_us = seconds * 1e6
+        self._mean_step_us += (seconds * 1e6 - self._mean_step_us) / _STEPS_IN_MEAN
         prompt_tokens = sum(len(chunk.token_ids) for chunk in plan.prefills if chunk.slot not in result.deferred)
         self._metrics.steps.inc()
         self._metrics.deferred_steps.inc(bool(result.deferred))

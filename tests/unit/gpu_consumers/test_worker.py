@@ -276,7 +276,7 @@ def test_a_worker_that_leaves_waits_for_nobody_who_cant_be_ready_in_time() -> No
     assert {len(log.answers[order.request_id].token_ids) for order in LONG[:4]} == {6}
 
 
-def test_a_worker_that_does_not_know_what_steps_cost_goes_by_its_newest_one() -> None:
+def test_a_worker_that_does_not_know_what_steps_cost_goes_by_its_newest_ones() -> None:
     log = leaving(60.0, at_step=5, costs=None).run(LONG)
     assert sorted(end.request_id for end in log.settled) == sorted(order.request_id for order in LONG[:4])
 
