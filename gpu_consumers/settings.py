@@ -23,7 +23,7 @@ class WorkerSettings:
     tensor_parallel: processes that share one model of the torch engine, this one among them.
     kv_cache_bytes: memory for keys and values of all sequences; None: measured when the engine is opened.
     prefix_cache_bytes: most of it for keys and values of prompts that may come again; 0 keeps none.
-    adapter_places: LoRA adapters in the torch engine's memory at once; adapter_max_rank: the highest rank of one.
+    adapter_places: LoRA adapters that the engine holds at once; adapter_max_rank: the highest rank of one.
     echo_tokens_per_second: rate of one sequence of the echo engine; 0 is as fast as it goes.
     marks: unfinished records of one partition that are held here.
     metrics_port: /metrics on loopback at this port, 0 for any free one; None for none.

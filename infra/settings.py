@@ -153,9 +153,7 @@ class Settings:
     prefix_cache_mib: int = setting(
         256, whole(0, 1 << 20), "How much of it may keep what is left of earlier prompts, for those that begin alike"
     )
-    adapter_places: int = setting(
-        8, whole(0, 1_024), "LoRA adapters that the torch engine holds at once (0: it runs none)"
-    )
+    adapter_places: int = setting(8, whole(0, 1_024), "LoRA adapters that a worker holds at once (0: it runs none)")
     adapter_max_rank: int = setting(64, whole(1, 1_024), "The highest rank of a LoRA adapter that a worker loads")
     echo_tokens_per_second: float = setting(200.0, number(0.1, 1e6), "Rate of the echo engine, for each sequence")
 

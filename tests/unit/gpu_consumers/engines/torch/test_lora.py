@@ -25,9 +25,11 @@ VARIANTS = (LLAMA, "biased", "wide heads", "qwen3", "gemma", "gemma3", "phi3, pa
 FEW = {"gpt2": ["attn.c_attn"], "phi3, partly turning": ["qkv_proj", "down_proj"]}
 
 
-def engine_of(directory: Path, *, kernels_dir: Path | None = None, places: int = 4, max_rank: int = 64) -> TorchEngine:
+def engine_of(
+    directory: Path, *, kernels_dir: Path | None = None, places: int = 4, max_rank: int = 64, device: str = "cpu"
+) -> TorchEngine:
     return load_torch_engine(
-        directory, dtype="float32", slots=5, max_context_tokens=256, kernels_dir=kernels_dir, adapter_places=places,
+        directory, dtype="float32", device=device, slots=5, max_context_tokens=256, kernels_dir=kernels_dir, adapter_places=places,
         adapter_max_rank=max_rank, prefix_cache_bytes=1 << 20,
     )  # fmt: skip
 
@@ -74,6 +76,23 @@ def test_every_sequence_of_a_mixed_batch_answers_as_peft_does_with_its_adapter(
     run_batch(engine, requests, step_tokens=40)
     assert_equal_to_peft(requests, model, adapters)
     assert len({tuple(r.output[:8]) for r in requests if r.prompt == prompt(0)}) == 3, "the adapters change nothing"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
+def test_on_cuda_every_sequence_of_a_mixed_batch_answers_as_peft_does(
+    model_directory: Directory, tmp_path: Path
+) -> None:
+    model = model_directory(LLAMA)
+    adapters: dict[str | None, Path | None] = {None: None}
+    engine = engine_of(model, device="cuda")
+    for place, key in enumerate(("first", "second")):
+        adapters[key] = directory = make_adapter(model, tmp_path / key, seed=place, rank=8 + 16 * place)
+        install(engine, key, directory, place)
+    engine.warm_up()
+    requests = [Request(prompt(n % 4), 24, adapter=(None, "first", "second")[n % 3]) for n in range(9)]
+    run_batch(engine, requests, step_tokens=40)
+    assert_equal_to_peft(requests, model, adapters)
 
 
 def test_ranks_and_scales_of_single_modules_are_those_of_peft(model_directory: Directory, tmp_path: Path) -> None:
