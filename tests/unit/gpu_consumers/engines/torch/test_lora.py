@@ -29,8 +29,8 @@ def engine_of(
     directory: Path, *, kernels_dir: Path | None = None, places: int = 4, max_rank: int = 64, device: str = "cpu"
 ) -> TorchEngine:
     return load_torch_engine(
-        directory, dtype="float32", device=device, slots=5, max_context_tokens=256, kernels_dir=kernels_dir, adapter_places=places,
-        adapter_max_rank=max_rank, prefix_cache_bytes=1 << 20,
+        directory, dtype="float32", device=device, slots=5, max_context_tokens=256, kernels_dir=kernels_dir,
+        adapter_places=places, adapter_max_rank=max_rank, prefix_cache_bytes=1 << 20,
     )  # fmt: skip
 
 
