@@ -162,7 +162,7 @@ class AdapterGate:
             self.places.remove(key)
         for request_id, waiting in list(self._line.items()):
             if waiting.key == key:
-                self._fail(request_id, reason)
+                self._fail(request_id, f"the adapter {waiting.adapter} can't be loaded: {reason}")
         self._changed = True
 
     def next_install(self) -> Install | None:

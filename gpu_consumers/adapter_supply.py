@@ -114,7 +114,7 @@ class AdapterSupply:
             log.warning("%s can't be loaded from %s: %s", key, registration.location, error)
             known = isinstance(error, AdapterUnavailableError)
             reason = str(error) if known else "it can't be read"
-            return partial(self._gate.unreadable, key, f"the adapter {registration.adapter} can't be loaded: {reason}")
+            return partial(self._gate.unreadable, key, reason)
         self._metrics.adapter_load_seconds.observe(monotonic() - began)
         return partial(self._gate.arrived, key, put)
 

@@ -91,7 +91,9 @@ class LoraMemory:
         slots = [decode.slot for decode in work.decodes]
         for chunk in work.prefills:
             slots.extend([chunk.slot] * len(chunk.token_ids))
-        return replace(batch, lora=self._step(slots), output_lora=self._step(batch.output_slots))
+        lora = self._step(slots)
+        is_whole = slots == list(batch.output_slots)  # decodes alone
+        return replace(batch, lora=lora, output_lora=lora if is_whole else self._step(batch.output_slots))
 
     def adapts(self, work: StepWork) -> bool:
         """Whether anybody in this work answers with an adapter."""

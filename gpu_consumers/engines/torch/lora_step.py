@@ -39,7 +39,8 @@ class LoraStep:
         kernels: the compiled ones, for adapters whose weights lie as they read them.
         """
         self._layout = layout
-        self._runs = {kind: tuple(_runs(adapters, kind)) for kind in layout.shapes}
+        runs = _runs(adapters)
+        self._runs = {kind: tuple(run for run in runs if kind in run.adapter.kinds) for kind in layout.shapes}
         rank = max((adapter.rank for adapter in adapters if adapter is not None), default=0)
         self._adders: dict[Projection, AddLora] = {}
         if kernels is not None:
@@ -66,12 +67,12 @@ class LoraStep:
             out[:, span.begin : span.begin + span.outputs].addmm_(inner[:, number * rank : (number + 1) * rank], b)
 
 
-def _runs(adapters: Sequence[LoraAdapter | None], kind: Projection) -> list[Run]:
+def _runs(adapters: Sequence[LoraAdapter | None]) -> list[Run]:
     runs, begin = [], 0
     for _, rows in groupby(adapters, key=id):
         of_one = list(rows)
         adapter, end = of_one[0], begin + len(of_one)
-        if adapter is not None and kind in adapter.kinds:
+        if adapter is not None:
             runs.append(Run(begin, end, adapter))
         begin = end
     return runs

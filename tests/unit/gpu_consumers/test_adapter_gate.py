@@ -132,7 +132,7 @@ def test_weights_that_can_not_be_read_fail_those_who_wait_for_them_and_nobody_el
     world.gate.unreadable("bad#1", "no such file")
     world.arrive(registered("good"))
     turn = world.turn()
-    assert turn.failed == {"r1": "no such file", "r3": "no such file"}
+    assert turn.failed == dict.fromkeys(("r1", "r3"), "the adapter bad can't be loaded: no such file")
     assert turn.ready == {"r2": "good#1"}
     world.ask("r4", "bad")
     assert world.turn().reads == (registered("bad"),), "the next one tries again"
@@ -148,7 +148,7 @@ def test_weights_that_the_engine_does_not_take_leave_their_place_free() -> None:
     assert install is not None
     world.gate.unreadable(install.key, "out of memory")
     turn = world.turn()
-    assert turn.failed == {"r1": "out of memory"}
+    assert turn.failed == {"r1": "the adapter bad can't be loaded: out of memory"}
     assert turn.ready == {"r2": "good#1"}
 
 
@@ -159,7 +159,7 @@ def test_weights_that_take_too_long_fail_those_who_wait_for_them() -> None:
     world.now += READ_US - 1
     assert world.turn() == GateTurn()
     world.now += 1
-    assert world.turn().failed == {"r1": "its weights were not read within 60 s"}
+    assert world.turn().failed == {"r1": "the adapter slow can't be loaded: its weights were not read within 60 s"}
     world.arrive(registered("slow"))
     assert world.gate.next_install() is None, "nobody waits for them any more"
 

@@ -120,7 +120,7 @@ def test_metrics_tell_loads_evictions_and_who_waits(loop: Loop) -> None:
     [
         ("unfit", "the adapter unfit can't be loaded: it does not fit"),
         ("odd", "the adapter odd can't be loaded: it can't be read"),
-        ("large", "there is no room on the device"),
+        ("large", "the adapter large can't be loaded: there is no room on the device"),
     ],
 )
 def test_an_adapter_that_can_not_be_loaded_fails_its_requests_alone(loop: Loop, name: str, reason: str) -> None:
