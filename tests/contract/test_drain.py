@@ -15,7 +15,7 @@ import pytest
 from schemas.events import GenerationFinished, GenerationStarted, RequestRouted
 from tests.brokers import Broker
 from tests.timing import within
-from tests.worker_stage import TOPICS, Answer, Stage, assert_whole, comes_true, worker_process
+from tests.worker_stage import TOPICS, Answer, Stage, assert_whole, comes_true, running_worker, worker_process
 
 RATE = 50.0
 SHORT_TOKENS, LONG_TOKENS = 40, 400
@@ -76,6 +76,16 @@ async def test_a_worker_told_to_leave_finishes_what_is_short_and_another_goes_on
     for order in [*long, later]:
         assert worker_of(answers[order.request_id]) == "stays"
         assert answers[order.request_id].attempts[-1] <= 2
+
+
+async def test_a_worker_that_finds_a_spot_notice_at_its_start_takes_no_work(stage: Stage, tmp_path: Path) -> None:
+    notice = tmp_path / "notice"
+    notice.touch()
+    order = stage.order(stage.add_tenant(), "not here ")
+    stage.send(order)
+    async with running_worker(stage.settings("spot", spot_notice_file=notice)) as worker:
+        assert worker.done()
+    assert order.request_id not in stage.answers()
 
 
 async def test_a_worker_whose_machine_is_taken_away_leaves_as_if_it_was_told_to(stage: Stage, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from eventlog.clock import now_us
+from gpu_consumers import service
 from gpu_consumers.engines.echo import EchoEngine
 from gpu_consumers.errors import DeploymentUnknownError, WorkerFailedError
 from gpu_consumers.partition import WaterMarks
@@ -295,6 +296,27 @@ async def test_an_engine_that_breaks_ends_the_worker_and_no_request(
     async with running_worker(stage.settings()):
         answers = await stage.until_ended([order])
     assert_whole(order, answers[order.request_id], attempts=[1, 2])
+
+
+async def test_the_group_hears_of_a_worker_only_when_its_engine_is_warm_and_measured(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+
+    def noted(owner: object, name: str) -> None:
+        whole = getattr(owner, name)
+
+        def first_noted(*args: object, **kwargs: object) -> object:
+            happened.append(name)
+            return whole(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, first_noted)
+
+    noted(EchoEngine, "warm_up")
+    noted(service, "measure_throughput")
+    noted(service, "Intake")
+    async with running_worker(stage.settings()):
+        assert happened == ["warm_up", "measure_throughput", "Intake"]
 
 
 async def test_a_deployment_that_is_not_registered_is_a_clear_error(stage: Stage) -> None:
