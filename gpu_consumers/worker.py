@@ -3,7 +3,7 @@
 One turn:
 
 1. Take what came in: new work, cancels, work to drop. With nothing to do, wait for it here.
-   Every few seconds, report. Who waited for a LoRA adapter that is there now goes to the scheduler.
+   Every few seconds, report. Who has all that its answer needs (see entrance.py) goes to the scheduler.
 2. Ask the scheduler for the next step; requests past their deadline end.
 3. Tell the log of those that got a slot, run the step.
 4. Give each token to its generation; answers that are whole end, and all tokens are written.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -23,7 +23,8 @@ from eventlog.errors import DeliveryFailed
 from gpu_consumers.adapter_supply import AdapterSupply
 from gpu_consumers.answer_writer import AnswerWriter, WriterStopped
 from gpu_consumers.drain import Drain, Unfinished
-from gpu_consumers.engine import Engine, PreparesSchemas
+from gpu_consumers.engine import Engine
+from gpu_consumers.entrance import Entrance
 from gpu_consumers.errors import EngineFailedError
 from gpu_consumers.generation import Failure, Generation, Model
 from gpu_consumers.metrics import WorkerMetrics
@@ -47,14 +48,12 @@ log = logging.getLogger("headrace.worker")
 class _Active:
     """A request that is waiting or running here.
 
-    schema: keeps what was compiled of its JSON schema.
     has_slot: it is in the batch. has_prefix: its prefix is prefilled there, so that each step gives it a token.
     """
 
     work: Work
     generation: Generation
     newest_token_at_us: int | None = None
-    schema: object = None
     has_slot: bool = False
     has_prefix: bool = False
 
@@ -97,7 +96,7 @@ class Worker:
         self._inbox = inbox
         self._done = done
         self._stop = stop
-        self._adapters = adapters
+        self._entrance = Entrance(engine, adapters)
         self._scheduler = Scheduler(engine.info, cached_tokens=engine.cached_tokens)
         self._active: dict[str, _Active] = {}
         self._unwritten: dict[str, _Active] = {}
@@ -117,15 +116,14 @@ class Worker:
                 self._take_messages()
                 if self._has_drained():
                     break
-                self._take_adapters()
+                self._let_in()
                 self._turn()
         except WriterStopped:
             log.info("stopped while the log had no room")
         finally:
             self._telemetry.last_report(self._load(), now=monotonic(), now_us=now_us())
             self._engine.close()
-            if self._adapters is not None:
-                self._adapters.close()
+            self._entrance.close()
 
     def set_weights(self, weights: dict[str, float]) -> None:
         """Fairness weights of tenants; any thread."""
@@ -140,8 +138,7 @@ class Worker:
         return Load(self._scheduler.running_count, self._waiting_count(), self._engine.kv_use())
 
     def _waiting_count(self) -> int:
-        at_gate = 0 if self._adapters is None else self._adapters.waiting_count
-        return self._scheduler.waiting_count + at_gate
+        return self._scheduler.waiting_count + self._entrance.waiting_count
 
     def set_step_costs(self, costs: StepCosts) -> None:
         """What the engine's steps were measured to take; before `run`."""
@@ -167,7 +164,6 @@ class Worker:
         return True
 
     def _take_messages(self) -> None:
-        # Requests whose schema is compiled or whose adapter is read are in no queue; a message wakes this up for them.
         idle = not (self._scheduler.running_count or self._scheduler.waiting_count)
         if idle:
             self._scheduler.check_integrity()
@@ -182,10 +178,7 @@ class Worker:
 
     def _patience(self) -> float:
         """How long there is nothing to do, if no message comes."""
-        due = self._telemetry.due_in(monotonic())
-        if self._adapters is not None:
-            due = min(due, self._adapters.due_in(now_us()))
-        return min(_IDLE_SECONDS, due)
+        return min(_IDLE_SECONDS, self._telemetry.due_in(monotonic()), self._entrance.due_in(now_us()))
 
     def _take(self, message: Message) -> None:
         match message:
@@ -203,7 +196,7 @@ class Worker:
             case Prepared(work, refusal):
                 active = self._active.get(work.order.request_id)
                 if active is not None and active.work is work:
-                    self._prepared(active, refusal)
+                    self._entrance.schema_compiled(work.order.request_id, refusal, now_us())
             case Leave():
                 self._leave(message)
             case Wake():
@@ -235,45 +228,20 @@ class Worker:
         elif (why := why_not_servable(generation.sequence, self._engine.info)) is not None:
             self._fail(active, Failure(422, "invalid_request_error", "not_servable", why))
         else:
-            self._prepare(active)
+            compiled = partial(self._tell_compiled, work)
+            self._entrance.submit(generation.sequence, now_us(), compiled)
 
-    def _prepare(self, active: _Active) -> None:
-        """A JSON schema is compiled before the scheduler hears of its request: no step waits for that."""
-        json_schema = active.generation.order.json_schema
-        if json_schema is None or not isinstance(self._engine, PreparesSchemas):
-            self._prepared(active, None)
-            return
-        work = active.work
-        active.schema = self._engine.prepare_schema(
-            json_schema, lambda refusal: self._inbox.put(Prepared(work, refusal))
-        )
+    def _tell_compiled(self, work: Work, refusal: str | None) -> None:
+        """Any thread."""
+        self._inbox.put(Prepared(work, refusal))
 
-    def _prepared(self, active: _Active, refusal: str | None) -> None:
-        if refusal is None:
-            self._await_adapter(active)
-        else:
-            message = f"no answer can be held to this JSON schema: {refusal}"
-            self._fail(active, Failure(400, "invalid_request_error", "invalid_json_schema", message))
-
-    def _await_adapter(self, active: _Active) -> None:
-        sequence = active.generation.sequence
-        if sequence.adapter is None:
+    def _let_in(self) -> None:
+        entered = self._entrance.turn(now_us())
+        for sequence in entered.ready:
             self._scheduler.add(sequence)
-        elif self._adapters is None:
-            self._fail(active, _no_adapter(f"the {self._engine.info.name} engine of this worker runs no adapters"))
-        else:
-            self._adapters.submit(sequence, now_us())
-
-    def _take_adapters(self) -> None:
-        """From here on a sequence has the key of the weights that were current when it came."""
-        if self._adapters is None:
-            return
-        turn = self._adapters.turn(now_us())
-        for request_id, key in turn.ready.items():
-            self._scheduler.add(replace(self._active[request_id].generation.sequence, adapter=key))
-        for request_id, reason in turn.failed.items():
-            self._fail(self._active[request_id], _no_adapter(reason))
-        for request_id in turn.expired:
+        for request_id, failure in entered.failed.items():
+            self._fail(self._active[request_id], failure)
+        for request_id in entered.expired:
             self._finish(self._active[request_id], "timeout")
 
     def _turn(self) -> None:
@@ -373,8 +341,7 @@ class Worker:
     def _forget(self, active: _Active) -> None:
         request_id = active.generation.request_id
         self._scheduler.remove(request_id)
-        if self._adapters is not None:
-            self._adapters.leave(request_id)
+        self._entrance.leave(request_id)
         self._unwritten.pop(request_id, None)
         del self._active[request_id]
 
@@ -391,10 +358,6 @@ class Worker:
         else:
             self._metrics.inter_token.observe((now - active.newest_token_at_us) / 1e6)
         active.newest_token_at_us = now
-
-
-def _no_adapter(reason: str) -> Failure:
-    return Failure(422, "invalid_request_error", "adapter_unavailable", reason)
 
 
 _DEADLY = Failure(
