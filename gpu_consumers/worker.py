@@ -14,15 +14,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
 from eventlog.clock import monotonic, now_us
 from eventlog.errors import DeliveryFailed
+from gpu_consumers.active import Active
 from gpu_consumers.adapter_supply import AdapterSupply
 from gpu_consumers.answer_writer import AnswerWriter, WriterStopped
-from gpu_consumers.drain import Drain, Unfinished
+from gpu_consumers.drain import Drain
 from gpu_consumers.engine import Engine
 from gpu_consumers.entrance import Entrance
 from gpu_consumers.errors import EngineFailedError
@@ -42,28 +42,6 @@ _IDLE_SECONDS = 1.0
 _STEPS_IN_MEAN = 8
 
 log = logging.getLogger("headrace.worker")
-
-
-@dataclass(slots=True, eq=False)
-class _Active:
-    """A request that is waiting or running here.
-
-    has_slot: it is in the batch. has_prefix: its prefix is prefilled there, so that each step gives it a token.
-    """
-
-    work: Work
-    generation: Generation
-    newest_token_at_us: int | None = None
-    has_slot: bool = False
-    has_prefix: bool = False
-
-    @property
-    def unfinished(self) -> Unfinished:
-        generation = self.generation
-        return Unfinished(
-            prefill_tokens=0 if self.has_prefix else len(generation.sequence.prefix_token_ids),
-            output_tokens=generation.order.max_output_tokens - generation.output_tokens,
-        )
 
 
 class Worker:
@@ -98,8 +76,8 @@ class Worker:
         self._stop = stop
         self._entrance = Entrance(engine, adapters)
         self._scheduler = Scheduler(engine.info, cached_tokens=engine.cached_tokens)
-        self._active: dict[str, _Active] = {}
-        self._unwritten: dict[str, _Active] = {}
+        self._active: dict[str, Active] = {}
+        self._unwritten: dict[str, Active] = {}
         self._costs: StepCosts | None = None
         self._mean_step_us = 0.0  # the newest count most
         self._drain: Drain | None = None
@@ -218,7 +196,7 @@ class Worker:
             work.order, self._model, worker=self._worker_id, pulled_at_us=work.pulled_at_us, prior=work.prior,
             traceparent=work.traceparent,
         )  # fmt: skip
-        active = self._active[generation.request_id] = _Active(work, generation)
+        active = self._active[generation.request_id] = Active(work, generation)
         if generation.finish_reason is not None:
             self._finish(active, generation.finish_reason)
         elif work.cancelled:
@@ -265,9 +243,9 @@ class Worker:
         self._metrics.resumptions.inc(len(step.resumed))
         for request_id in step.preempted:
             if (active := self._active.get(request_id)) is not None:
-                active.has_slot = False
+                active.lost_slot()
         for request_id in (*step.admitted, *step.resumed):
-            self._active[request_id].has_slot, self._active[request_id].has_prefix = True, False
+            self._active[request_id].got_slot()
 
     def _announce(self, step: Step) -> None:
         now = now_us()
@@ -322,23 +300,23 @@ class Worker:
             del self._unwritten[request_id]
         self._metrics.unacknowledged.set(self._writer.unacknowledged)
 
-    def _finish(self, active: _Active, reason: FinishReason) -> None:
+    def _finish(self, active: Active, reason: FinishReason) -> None:
         self._end(active, active.generation.finished(reason, now_us()))
         self._metrics.finished(reason)
 
-    def _fail(self, active: _Active, failure: Failure) -> None:
+    def _fail(self, active: Active, failure: Failure) -> None:
         log.warning("%s failed: %s", active.generation.request_id, failure.message)
         self._end(active, active.generation.failed(failure, now_us()))
         self._metrics.finished("failed")
 
-    def _end(self, active: _Active, terminal: GenerationFinished | GenerationFailed) -> None:
+    def _end(self, active: Active, terminal: GenerationFinished | GenerationFailed) -> None:
         self._forget(active)
         self._statistics.request_finished()
         work = active.work
         self._writer.end(active.generation, terminal, partial(self._done, work), partial(self._lost, work))
         self._metrics.e2e_seconds.observe((terminal.at_us - work.pulled_at_us) / 1e6)
 
-    def _forget(self, active: _Active) -> None:
+    def _forget(self, active: Active) -> None:
         request_id = active.generation.request_id
         self._scheduler.remove(request_id)
         self._entrance.leave(request_id)
@@ -352,7 +330,7 @@ class Worker:
         log.error("%s is given up here, its log can't be written: %s", work.order.request_id, failure)
         self._inbox.put(Drop(work))
 
-    def _observe_token(self, active: _Active, now: int) -> None:
+    def _observe_token(self, active: Active, now: int) -> None:
         if active.newest_token_at_us is None:
             self._metrics.time_to_first_token.observe((now - active.work.pulled_at_us) / 1e6)
         else:
