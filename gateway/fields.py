@@ -147,7 +147,10 @@ class Fields:
 
 def show(value: Any) -> str:
     """The value as JSON in ASCII, cut short."""
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except RecursionError:  # a little less deep than what was parsed, as the stack is higher by now
+        return f"{type_name(value)} that is nested too deeply"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({type_name(value)})"
 
 

@@ -62,6 +62,7 @@ def text_format_of(json_schema: str | None) -> dict[str, Any]:
         return {"type": "json_object"}
     try:
         schema = json.loads(json_schema)
+        json.dumps(schema, allow_nan=False)  # it goes into a response, which must stay JSON
     except (ValueError, RecursionError):
         schema = None
     if not isinstance(schema, dict):
@@ -93,9 +94,12 @@ def _schema(fields: Fields) -> str:
     if not isinstance(schema, dict):
         fields.wrong("schema", schema, "a JSON schema as an object")
     try:
-        text = json.dumps({"title": name} | schema, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps({"title": name} | schema, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except RecursionError:
         raise InvalidRequest(f"{fields.param('schema')} is nested too deeply", param=fields.param("schema")) from None
+    except ValueError:  # such as 1e400, which is infinity to Python's parser
+        reason = "holds a number that no 64-bit float can hold"
+        raise InvalidRequest(f"{fields.param('schema')} {reason}", param=fields.param("schema")) from None
     return fields.writable("schema", text)
 
 

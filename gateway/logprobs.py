@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ LOGPROB_BYTES: Final = 80
 """About what one token takes in JSON."""
 LEAST: Final = -9999.0
 """What stands for a probability of zero, as in OpenAI's API: JSON has no infinity."""
+
+_Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 def asked_of_chat(fields: Fields) -> int | None:
@@ -67,6 +70,7 @@ def content_of(tokens: Iterable[TokenLogprobs]) -> list[dict[str, Any]]:
 def columns_of(tokens: Iterable[TokenLogprobs], offset_chars: int) -> dict[str, Any]:
     """The four lists of the legacy Completions. offset_chars: of the first token in the text."""
     names, offsets, logprobs, tops = [], [], [], []
+    characters = _Utf8Decoder("replace")  # a character counts with the token that completes it
     for token in tokens:
         name = _name(token.utf8)
         names.append(name)
@@ -74,7 +78,7 @@ def columns_of(tokens: Iterable[TokenLogprobs], offset_chars: int) -> dict[str, 
         logprobs.append(max(LEAST, token.logprob))
         # The likeliest first; of two that read alike it is the likelier one that stays.
         tops.append({_name(other.utf8): max(LEAST, other.logprob) for other in reversed(token.top)})
-        offset_chars += len(token.utf8.decode(errors="ignore"))
+        offset_chars += len(characters.decode(token.utf8))
     return {"tokens": names, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": offsets}
 
 

@@ -87,9 +87,14 @@ COMPLETIONS = ParameterTable(
 )
 # Fields of the log go by these names at an endpoint: what the stages say about one is about the other.
 _NAMES: Mapping[str, Mapping[str, str]] = {
-    "responses": {"json_schema": "text.format"},
-    "chat.completions": {"json_schema": "response_format"},
-    "completions": {"json_schema": "response_format", "top_logprobs": "logprobs"},
+    "responses": {"json_schema": "text.format", "messages": "input"},
+    "chat.completions": {"json_schema": "response_format", "max_output_tokens": "max_completion_tokens"},
+    "completions": {
+        "json_schema": "response_format",
+        "max_output_tokens": "max_tokens",
+        "messages": "prompt",
+        "top_logprobs": "logprobs",
+    },
 }
 
 

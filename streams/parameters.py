@@ -78,7 +78,7 @@ _RANGES: Mapping[str, _Range] = {
     "top_p": _Range(0, 1, "above 0 and at most 1", open=True),
     "top_k": _Range(0, INT32_MAX, f"from 0 (keep all) to {INT32_MAX}"),
     "min_p": _Range(0, 1, "from 0 (keep all) to 1"),
-    "repetition_penalty": _Range(0, 2, "above 0 and at most 2", open=True),
+    "repetition_penalty": _Range(0.01, 2, "from 0.01 to 2"),  # logits are divided by it, and must stay finite
     "presence_penalty": _Range(-2, 2, "from -2 to 2"),
     "frequency_penalty": _Range(-2, 2, "from -2 to 2"),
     "top_logprobs": _Range(0, MAX_TOP_LOGPROBS, f"from 0 to {MAX_TOP_LOGPROBS}"),

@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from gateway.chat_completions import DONE, ChatCompletion, TextCompletion
 from gateway.response_stream import ResponseStream
-from schemas.events import RequestSubmitted, TokenLogEvent
+from schemas.events import RequestSubmitted, TokenLogEvent, TokenLogprobs
 from tests.gateway_events import admitted, failed, finished, likely, started, submitted, tokens
 
 REQUEST = submitted()
@@ -129,6 +129,14 @@ def test_a_text_completion_tells_log_probabilities_in_columns() -> None:
     assert told.top_logprobs == [{"Ha": -0.25}, {"l": -0.1}]
     chunks = [json.loads(chunk)["choices"][0]["logprobs"] for chunk in frames(view)[:-1]]
     assert [chunk and chunk["text_offset"] for chunk in chunks] == [[0], [2], None]
+
+
+def test_a_character_of_two_tokens_counts_in_the_columns_behind_the_second() -> None:
+    pieces = tuple(TokenLogprobs(logprob=-1.0, utf8=utf8, top=()) for utf8 in (b"\xc3", b"\xa9", b"!", b"?"))
+    log = [started(ASKED), replace(tokens(ASKED, ["é!?"], 0, 0)[0], token_ids=(1, 2, 3, 4), logprobs=pieces)]
+    told = TextCompletion([stream_of([*log, finished(ASKED, 4)], ASKED)]).whole()["choices"][0]["logprobs"]
+    assert told["tokens"] == ["bytes:\\xc3", "bytes:\\xa9", "!", "?"]
+    assert told["text_offset"] == [0, 0, 1, 2]
 
 
 def test_an_answer_without_text_has_no_log_probabilities_but_says_that_they_were_asked_for() -> None:

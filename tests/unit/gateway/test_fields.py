@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import pytest
 
 from gateway.errors import InvalidRequest
@@ -37,3 +40,10 @@ def test_anything_else_is_an_invalid_request_that_says_why(body: bytes, reason: 
 def test_a_long_value_is_shown_short() -> None:
     assert show("x" * 1000) == '"' + "x" * 79 + "... (a string)"
     assert show("\ud800") == '"\\ud800"'
+
+
+def test_a_value_that_is_nested_as_deeply_as_can_be_parsed_is_shown_too() -> None:
+    value: list[Any] = []
+    for _ in range(sys.getrecursionlimit()):
+        value = [value]
+    assert show(value) == "a list that is nested too deeply"

@@ -110,6 +110,13 @@ def test_a_schema_that_is_nested_too_deeply_is_told() -> None:
         schema = schema.pop("not")
 
 
+def test_a_schema_with_a_number_beyond_all_floats_is_told() -> None:
+    schema = json.loads('{"minimum": 1e400}')
+    with pytest.raises(InvalidRequest, match="64-bit float") as caught:
+        of_chat({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}})
+    assert caught.value.param == "response_format.json_schema.schema"
+
+
 @pytest.mark.parametrize(
     ("value", "param"),
     [
@@ -134,6 +141,8 @@ def test_a_wrong_text_is_told_with_its_place(value: Any, param: str) -> None:
         ('{"title": "All sizes"}', "json_schema", "response"),
         ("{", "json_schema", "response"),
         ("[]", "json_schema", "response"),
+        ('{"title": "sizes", "minimum": 1e400}', "json_schema", "response"),
+        ('{"title": "sizes", "minimum": NaN}', "json_schema", "response"),
     ],
 )
 def test_the_response_object_tells_the_format_whoever_asked_for_it(
