@@ -32,6 +32,7 @@ def open_engine(model: ModelRegistered, settings: WorkerSettings, tokenizer: Tok
                 load_torch_engine,
                 model.location,
                 dtype=settings.dtype,
+                quantization=settings.quantization,
                 slots=settings.slots,
                 max_context_tokens=model.context_tokens,
                 max_step_tokens=settings.max_step_tokens,

@@ -18,7 +18,7 @@ class WorkerSettings:
     worker_id: unique among the workers of all deployments.
     slots: sequences in the batch.
     max_step_tokens: most tokens in one step, prefill and decode together; None leaves that to the engine.
-    device, dtype: of the torch engine. threads: CPU threads of the engine; None leaves that to torch.
+    device, dtype, quantization: of the torch engine. threads: CPU threads of the engine; None leaves that to torch.
     kernels_dir: where kernels compiled for this machine are kept; None: torch's own operations do their work.
     tensor_parallel: processes that share one model of the torch engine, this one among them.
     kv_cache_bytes: memory for keys and values of all sequences; None: measured when the engine is opened.
@@ -40,6 +40,7 @@ class WorkerSettings:
     topics: Topics = field(default_factory=Topics)
     device: str = "cpu"
     dtype: str = "bfloat16"
+    quantization: str = "none"
     slots: int = 16
     max_step_tokens: int | None = None
     echo_tokens_per_second: float = 200.0

@@ -112,6 +112,7 @@ def worker_settings(settings: Settings, profile: BrokerProfile, deployment: str)
         worker_id=instance_name("worker"),
         device=settings.device,
         dtype=settings.dtype,
+        quantization=settings.quantization,
         slots=settings.slots,
         max_step_tokens=settings.max_step_tokens,
         threads=settings.threads,

@@ -132,6 +132,9 @@ class Settings:
     )
     device: str = setting("cpu", text, "Device of the torch engine: cpu, cuda, cuda:0")
     dtype: str = setting("bfloat16", one_of("bfloat16", "float16", "float32"), "Number format of the torch engine")
+    quantization: str = setting(
+        "none", one_of("none", "int8"), "Weights of the torch engine's matrix products: as they are, or in int8"
+    )
     tensor_parallel: int = setting(
         1, whole(1, 64), "Processes that share one model of the torch engine, each with a CUDA device of its own"
     )

@@ -15,6 +15,7 @@ from gpu_consumers.engines.torch.embedding import Embedding
 from gpu_consumers.engines.torch.families import Family, NormKind
 from gpu_consumers.engines.torch.kv_memory import KvShape
 from gpu_consumers.engines.torch.layer_kinds import LayerKind, RotaryKind, layer_kinds, rope_parameters
+from gpu_consumers.engines.torch.linear import Linear
 from gpu_consumers.engines.torch.model import CausalModel, Layer
 from gpu_consumers.engines.torch.native import Kernels
 from gpu_consumers.engines.torch.native.kernels import MAX_GROUP
@@ -23,6 +24,7 @@ from gpu_consumers.engines.torch.parallel.ranks import GatheredHead, Ranks, Summ
 from gpu_consumers.engines.torch.parallel.shards import SUMMED, Shard, check_divisible
 from gpu_consumers.engines.torch.projections import (
     FusedShape,
+    MakeProduct,
     Product,
     Projection,
     fused,
@@ -40,12 +42,14 @@ def build_model(
     device: torch.device,
     kernels: Kernels | None = None,
     ranks: Ranks | None = None,
+    make: MakeProduct = Linear,
 ) -> CausalModel:
     """Fuse and pack the weights of a transformers model, which is left without its layers.
 
+    make: of all matrix products, the head's included; embeddings and norms keep the model's dtype.
     ranks: those that share the model; None: all of it is here. Raises UnsupportedModelError if they can't share it.
     """
-    return _Assembly(loaded, family, device, kernels, ranks).model(max_context_tokens)
+    return _Assembly(loaded, family, device, kernels, ranks, make).model(max_context_tokens)
 
 
 class _Assembly:
@@ -58,11 +62,12 @@ class _Assembly:
         device: torch.device,
         kernels: Kernels | None,
         ranks: Ranks | None,
+        make: MakeProduct,
     ) -> None:
         config: PretrainedConfig = loaded.config
         self._ranks, self._shard = ranks, Shard() if ranks is None else ranks.shard
         self._loaded, self._family, self._device, self._kernels = loaded, family, device, kernels
-        self._config = config
+        self._config, self._make = config, make
         self._decoder: Any = loaded.get_submodule(family.decoder)
         self._query_heads: int = config.num_attention_heads
         self._key_heads: int = getattr(config, "num_key_value_heads", None) or self._query_heads
@@ -129,8 +134,8 @@ class _Assembly:
         sources = [self._source(layer.get_submodule(name)) for name in self._modules(kind)]
         weight, bias = fused(sources, shape.row_order)
         if self._ranks is None:
-            return projection([(weight, bias)], self._device)
-        part = projection([self._shard.cut(kind, shape, weight, bias)], self._device)
+            return projection([(weight, bias)], self._device, self._make)
+        part = projection([self._shard.cut(kind, shape, weight, bias)], self._device, self._make)
         return SummedLinear(part, self._ranks) if kind in SUMMED else part
 
     def _source(self, module: Any) -> tuple[Tensor, Tensor | None]:
@@ -144,9 +149,9 @@ class _Assembly:
         weight: Tensor = head.weight.detach()
         bias = None if head.bias is None else head.bias.detach()
         if self._ranks is None:
-            return projection([(weight, bias)], self._device)
+            return projection([(weight, bias)], self._device, self._make)
         rows = self._shard.span(len(weight))
-        part = projection([(weight[rows], None if bias is None else bias[rows])], self._device)
+        part = projection([(weight[rows], None if bias is None else bias[rows])], self._device, self._make)
         return GatheredHead(part, self._ranks, len(weight))
 
     def _row_order(self, kind: Projection) -> tuple[int, ...] | None:

@@ -14,6 +14,7 @@ from gpu_consumers.engines.torch.checkpoint import eos_token_ids, read_config, r
 from gpu_consumers.engines.torch.engine import TorchEngine
 from gpu_consumers.engines.torch.families import family_of
 from gpu_consumers.engines.torch.flash import can_flash
+from gpu_consumers.engines.torch.int8 import QUANTIZATIONS, product_maker
 from gpu_consumers.engines.torch.kv_memory import PAGED, KvLayout
 from gpu_consumers.engines.torch.kv_size import cuda_budget_bytes, host_budget_bytes, kv_blocks
 from gpu_consumers.engines.torch.layer_kinds import longest_context
@@ -28,6 +29,7 @@ def load_torch_engine(
     path: Path | str,
     *,
     dtype: str = "bfloat16",
+    quantization: str = "none",
     device: str = "cpu",
     slots: int = 16,
     max_context_tokens: int | None = None,
@@ -43,6 +45,7 @@ def load_torch_engine(
     """Load the model in directory `path`.
 
     dtype: "float32", "bfloat16" or "float16", of weights and KV memory alike.
+    quantization: "int8" for the weights of all matrix products in int8 (see `int8`), "none" for `dtype`.
     device: a torch device, such as "cpu" or "cuda:0".
     slots: sequences held at once; each may come to `max_context_tokens` (None: as many as the model was made for), as
         long as all of them together fit into the KV memory. Whoever plans counts `EngineInfo.kv_blocks`.
@@ -61,6 +64,8 @@ def load_torch_engine(
     Raises ModelFilesMissingError, UnsupportedModelError or EngineConfigurationError.
     """
     torch_dtype, torch_device = _dtype(dtype), _device(device)
+    if quantization not in QUANTIZATIONS:
+        raise EngineConfigurationError(f"quantization is {quantization!r}; choose one of {', '.join(QUANTIZATIONS)}")
     if threads is not None:
         _at_least_one("threads", threads)
         torch.set_num_threads(threads)
@@ -80,7 +85,8 @@ def load_torch_engine(
         eos_token_ids=eos_token_ids(config.eos_token_id, loaded.generation_config.eos_token_id),
     )
     kernels = None if kernels_dir is None else kernels_for(torch_dtype, torch_device.type, kernels_dir)
-    model = build_model(loaded, family, context, torch_device, kernels, ranks)
+    make = product_maker(quantization, kernels)
+    model = build_model(loaded, family, context, torch_device, kernels, ranks, make)
     layout = PAGED if can_flash(torch_device, torch_dtype, model.kv_shape.head_dim, model.rules) else KvLayout()
 
     def open_engine(blocks: int) -> TorchEngine:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
@@ -87,13 +87,19 @@ def fused_shape(
     )
 
 
-def projection(sources: Sequence[tuple[Tensor, Tensor | None]], device: torch.device) -> Linear:
+MakeProduct = Callable[[Tensor, Tensor | None], Product]
+"""Of a weight [out, in] and a bias [out], both where they will be used."""
+
+
+def projection(
+    sources: Sequence[tuple[Tensor, Tensor | None]], device: torch.device, make: MakeProduct = Linear
+) -> Product:
     """Projections of one input as one. Every matrix product of a model is made here.
 
     sources: weight [out, in] and bias [out] of each, in order; all have a bias or none.
     """
     weight, bias = fused(sources)
-    return Linear(weight.to(device), None if bias is None else bias.to(device))
+    return make(weight.to(device), None if bias is None else bias.to(device))
 
 
 def fused(

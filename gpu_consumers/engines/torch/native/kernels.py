@@ -23,6 +23,10 @@ log = logging.getLogger("headrace.worker.native")
 DTYPES: Final = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 MAX_GROUP: Final = 64
 """Query heads that may share a key-value head: kernels.cpp keeps so many sums."""
+INT8_PANEL: Final = 32
+INT8_QUAD: Final = 4
+INT8_MAX_INPUTS: Final = 65536
+"""How int8.cpp wants its weights: panels of outputs, inputs by fours, and not so many that a sum overflows."""
 
 _POINTER, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _SIGNATURES: Final = {
@@ -36,6 +40,8 @@ _SIGNATURES: Final = {
 
 AddLora = Callable[[Tensor, Tensor, int], None]
 """See `Kernels.adder`."""
+
+_INT8_LINEAR: Final = [*[_POINTER] * 6, *[_COUNT] * 3]
 
 
 class Kernels:
@@ -55,6 +61,14 @@ class Kernels:
         self._rms_norm = functions["rms_norm"]
         self._gated_silu = functions["gated_silu"]
         self._add_lora = functions["add_lora"]
+        self._int8_linear: Any = getattr(loaded, f"int8_linear_{DTYPES[dtype]}", None)
+        if self._int8_linear is not None:
+            self._int8_linear.argtypes, self._int8_linear.restype = _INT8_LINEAR, None
+
+    @property
+    def has_int8(self) -> bool:
+        """Whether `int8_linear` is there: int8.cpp is for processors with AVX512-VNNI."""
+        return self._int8_linear is not None
 
     def attend(
         self,
@@ -116,6 +130,22 @@ class Kernels:
         rows, both = gate_up.shape
         out = gate_up.new_empty(rows, both // 2)
         self._gated_silu(gate_up.data_ptr(), out.data_ptr(), rows, both // 2)
+        return out
+
+    def int8_linear(
+        self, x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None, residual: Tensor | None, outputs: int
+    ) -> Tensor:
+        """x W^T + bias + residual: [rows, inputs] -> [rows, outputs].
+
+        weights: [panels, quads, INT8_PANEL, INT8_QUAD] uint8, W plus 128. scales: [panels * INT8_PANEL] float32.
+        bias: [outputs]; residual: [rows, outputs].
+        """
+        rows, inputs = x.shape
+        out = x.new_empty(rows, outputs)
+        self._int8_linear(
+            x.data_ptr(), weights.data_ptr(), scales.data_ptr(), None if bias is None else bias.data_ptr(),
+            None if residual is None else residual.data_ptr(), out.data_ptr(), rows, inputs, outputs,
+        )  # fmt: skip
         return out
 
     def adder(self, tiles: Tensor, spans: Tensor, inner: Tensor) -> AddLora:

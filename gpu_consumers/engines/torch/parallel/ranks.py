@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gpu_consumers.engines.torch.linear import Linear
 from gpu_consumers.engines.torch.parallel.shards import Shard
+from gpu_consumers.engines.torch.projections import Product
 
 Store = Any  # torch.distributed.TCPStore, which torch does not export to type checkers
 
@@ -78,7 +78,7 @@ def _store(port: int, size: int, *, is_master: bool) -> Store:
 class SummedLinear:
     """A projection that is cut by its inputs: each rank makes a part of the sum."""
 
-    def __init__(self, part: Linear, ranks: Ranks) -> None:
+    def __init__(self, part: Product, ranks: Ranks) -> None:
         self._part, self._ranks = part, ranks
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class SummedLinear:
 class GatheredHead:
     """A head that is cut by the vocabulary: logits [rows, vocabulary] on rank 0, None on the others."""
 
-    def __init__(self, part: Linear, ranks: Ranks, vocabulary_size: int) -> None:
+    def __init__(self, part: Product, ranks: Ranks, vocabulary_size: int) -> None:
         self._part, self._ranks, self._vocabulary_size = part, ranks, vocabulary_size
 
     def __call__(self, x: Tensor) -> Tensor | None:
