@@ -156,17 +156,18 @@ class AdapterGate:
         self._changed = True
 
     def unreadable(self, key: str, reason: str) -> None:
-        """The weights can't be read, or not be installed: those that wait for them fail, and nobody else."""
-        self._reading.pop(key, None)
-        if key in self.places:
-            self.places.remove(key)
-        for request_id, waiting in list(self._line.items()):
-            if waiting.key == key:
-                self._fail(request_id, f"the adapter {waiting.adapter} can't be loaded: {reason}")
-        self._changed = True
+        """The weights can't be read: those that wait for them fail, and nobody else. Nothing for a read that was given
+        up, whose weights may have come by another one since."""
+        if self._reading.pop(key, None) is not None:
+            self._fail_all(key, reason)
+
+    def not_installed(self, key: str, reason: str) -> None:
+        """The weights can't be put where `next_install` said: likewise."""
+        self.places.remove(key)
+        self._fail_all(key, reason)
 
     def next_install(self) -> Install | None:
-        """What is to be put in its place now; `installed` or `unreadable` has to follow before the next one."""
+        """What is to be put in its place now; `installed` or `not_installed` has to follow before the next one."""
         if not self._read or not self.places.available:
             return None
         key = next(waiting.key for waiting in self._line.values() if waiting.key in self._read)
@@ -229,6 +230,12 @@ class AdapterGate:
         for request_id, waiting in list(self._line.items()):
             if waiting.key is None and waiting.unknown_until_us <= now_us:
                 self._fail(request_id, f"no adapter {waiting.adapter} is registered")
+
+    def _fail_all(self, key: str, reason: str) -> None:
+        for request_id, waiting in list(self._line.items()):
+            if waiting.key == key:
+                self._fail(request_id, f"the adapter {waiting.adapter} can't be loaded: {reason}")
+        self._changed = True
 
     def _let_in(self) -> None:
         wanting = {waiting.key for waiting in self._line.values() if waiting.key is not None} - self.places.keys

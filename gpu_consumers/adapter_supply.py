@@ -93,7 +93,7 @@ class AdapterSupply:
             install.put(install.place)
         except AdapterUnavailableError as error:
             self._metrics.adapter_failures.inc()
-            self._gate.unreadable(install.key, str(error))
+            self._gate.not_installed(install.key, str(error))
             return
         self._gate.installed(install.key)
         self._metrics.adapter_loads.inc()

@@ -146,7 +146,7 @@ def test_weights_that_the_engine_does_not_take_leave_their_place_free() -> None:
         world.arrive(read)
     install = world.gate.next_install()
     assert install is not None
-    world.gate.unreadable(install.key, "out of memory")
+    world.gate.not_installed(install.key, "out of memory")
     turn = world.turn()
     assert turn.failed == {"r1": "the adapter bad can't be loaded: out of memory"}
     assert turn.ready == {"r2": "good#1"}
@@ -162,6 +162,41 @@ def test_weights_that_take_too_long_fail_those_who_wait_for_them() -> None:
     assert world.turn().failed == {"r1": "the adapter slow can't be loaded: its weights were not read within 60 s"}
     world.arrive(registered("slow"))
     assert world.gate.next_install() is None, "nobody waits for them any more"
+
+
+def asked_again_after_a_read_was_given_up() -> World:
+    """Two reads of one adapter are on their way: its thread has not come back from the first."""
+    world = World(1, "slow", "other")
+    world.ask("r1", "slow")
+    world.turn()
+    world.now += READ_US
+    world.turn()
+    world.ask("r2", "slow")
+    assert world.turn().reads == (registered("slow"),)
+    return world
+
+
+def test_a_read_that_fails_after_it_was_given_up_touches_nobody_who_runs_on_what_another_brought() -> None:
+    world = asked_again_after_a_read_was_given_up()
+    world.arrive(registered("slow"))
+    assert world.turn().ready == {"r2": "slow#1"}
+    world.gate.unreadable("slow#1", "no such file")
+    assert world.turn() == GateTurn()
+    world.gate.leave("r2")
+    world.ask("r3", "slow")
+    assert world.turn().ready == {"r3": "slow#1"}
+
+
+def test_a_read_that_fails_after_it_was_given_up_leaves_weights_that_wait_for_a_place() -> None:
+    world = asked_again_after_a_read_was_given_up()
+    world.ask("o", "other")
+    world.turn()
+    world.arrive(registered("other"))
+    world.turn()  # the only place is pinned now
+    world.arrive(registered("slow"))
+    world.gate.unreadable("slow#1", "no such file")
+    world.gate.leave("o")
+    assert world.turn().ready == {"r2": "slow#1"}
 
 
 def test_who_waits_is_cancelled_or_expires_like_anybody_else() -> None:
