@@ -20,8 +20,11 @@ class Compiling(EchoEngine):
         return json_schema
 
 
-def sequence(name: str, *, schema: str | None = None, adapter: str | None = None) -> Sequence:
-    return Sequence(name, "t", (1, 2), 8, SamplingParams(json_schema=schema), adapter=adapter)
+def sequence(
+    name: str, *, schema: str | None = None, adapter: str | None = None, deadline_at_us: int | None = None
+) -> Sequence:
+    sampling = SamplingParams(json_schema=schema)
+    return Sequence(name, "t", (1, 2), 8, sampling, deadline_at_us=deadline_at_us, adapter=adapter)
 
 
 def submit(entrance: Entrance, *sequences: Sequence) -> None:
@@ -79,3 +82,22 @@ def test_an_engine_without_adapters_fails_who_asks_for_one() -> None:
     failure = entrance.turn(0).failed["tuned"]
     assert (failure.status, failure.code) == (422, "adapter_unavailable")
     assert failure.message == "the echo engine of this worker runs no adapters"
+
+
+def test_a_deadline_that_passes_while_the_schema_is_compiled_ends_the_request_then() -> None:
+    engine = Compiling()
+    entrance = Entrance(engine, None)
+    submit(
+        entrance,
+        sequence("late", schema="{}", deadline_at_us=2_000_000),
+        sequence("in time", schema="{}", deadline_at_us=3_000_000),
+        sequence("patient", schema="{}"),
+    )
+    engine.asked[1](None)
+    assert [one.request_id for one in entrance.turn(0).ready] == ["in time"]
+    assert entrance.due_in(500_000) == 1.5
+    assert entrance.turn(1_999_999) == Entered()
+    assert entrance.turn(2_000_000) == Entered(expired=("late",))
+    assert (entrance.waiting_count, entrance.due_in(2_000_000)) == (1, float("inf"))
+    engine.asked[0](None)
+    assert entrance.turn(4_000_000) == Entered(), "it is gone when its schema is ready"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from eventlog.clock import now_us
 from gpu_consumers.engine import PreparesSchemas
 from gpu_consumers.engines.echo import EchoEngine
 from gpu_consumers.generation import Model
@@ -91,6 +92,14 @@ def test_a_request_that_is_cancelled_before_its_schema_is_ready_is_gone_when_it_
     assert isinstance(end, GenerationFinished)
     assert (end.finish_reason, end.output_tokens) == ("cancelled", 0)
     assert len(worker.done) == 2
+
+
+def test_a_request_ends_at_its_deadline_though_its_schema_is_not_ready() -> None:
+    hurried = replace(GUIDED, deadline_at_us=now_us() + 20_000)
+    log = worker_of(Preparing()).run([hurried])
+    end = log.terminal(hurried)
+    assert isinstance(end, GenerationFinished)
+    assert (end.finish_reason, end.output_tokens) == ("timeout", 0)
 
 
 def test_a_worker_with_nothing_else_to_do_waits_for_a_schema_and_goes_on() -> None:
