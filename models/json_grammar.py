@@ -1,7 +1,8 @@
 """JSON Schema to the grammar that an answer is held to.
 
 One way to compile, so that what the validate stage lets through is what an engine obeys: llguidance, strict (a keyword
-that it does not know is refused, not passed over) and without what a schema's own `x-guidance` would change.
+of JSON Schema that it can't follow is refused, not passed over; a word of no vocabulary is an annotation) and without
+what a schema's own `x-guidance` would change.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from models.errors import JsonSchemaInvalidError
+from models.schema_references import endless_reference
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -24,8 +26,8 @@ _OPTIONS: Final[JsonCompileOptions] = {
     "coerce_one_of": False,
     "item_separator": ",",
     "key_separator": ":",
-    # Bounded, or a model that likes spaces makes nothing else up to its token limit. Room for deep indentation.
-    "whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}",
+    # One line break with its indentation, or a few spaces: left free, small models fill their token limit with it.
+    "whitespace_pattern": r"\r?\n[ \t]{0,64}|[ \t]{1,8}",
 }
 _REASON_CHARS: Final = 300
 
@@ -56,6 +58,8 @@ def schema_objection(json_schema: str) -> str | None:
         grammar = grammar_of(json_schema)
     except JsonSchemaInvalidError as error:
         return str(error)
+    if (endless := endless_reference(_parsed(json_schema))) is not None:
+        return f"what {endless[:_REASON_CHARS]!r} refers to must hold itself, so no answer to it ends"
     # Its lexer is built too, over single bytes: what is too large to compile shows here, whatever the vocabulary is.
     matcher = LLMatcher(LLTokenizer("byte"), grammar, log_level=0, limits=parser_limits())
     return " ".join(matcher.get_error().split())[:_REASON_CHARS] if matcher.is_error() else None

@@ -133,8 +133,10 @@ def test_a_text_completion_tells_log_probabilities_in_columns() -> None:
 
 def test_a_character_of_two_tokens_counts_in_the_columns_behind_the_second() -> None:
     pieces = tuple(TokenLogprobs(logprob=-1.0, utf8=utf8, top=()) for utf8 in (b"\xc3", b"\xa9", b"!", b"?"))
-    log = [started(ASKED), replace(tokens(ASKED, ["é!?"], 0, 0)[0], token_ids=(1, 2, 3, 4), logprobs=pieces)]
-    told = TextCompletion([stream_of([*log, finished(ASKED, 4)], ASKED)]).whole()["choices"][0]["logprobs"]
+    log: list[TokenLogEvent] = [started(ASKED)]
+    log.append(replace(tokens(ASKED, ["é!?"], 0, 0)[0], token_ids=(1, 2, 3, 4), logprobs=pieces))
+    log.append(finished(ASKED, 4))
+    told = TextCompletion([stream_of(log, ASKED)]).whole()["choices"][0]["logprobs"]
     assert told["tokens"] == ["bytes:\\xc3", "bytes:\\xa9", "!", "?"]
     assert told["text_offset"] == [0, 0, 1, 2]
 

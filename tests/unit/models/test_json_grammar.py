@@ -36,6 +36,7 @@ def taken(json_schema: str, text: str) -> int:
         {"anyOf": [PERSON, {"type": "null"}]},
         {"type": "string", "pattern": "^[a-z]{2,8}$"},
         {"enum": ["red", "green"]},
+        {"type": "string", "x-order": 1},
     ],
 )
 def test_usual_schemas_are_taken(schema: dict[str, Any]) -> None:
@@ -54,6 +55,7 @@ def test_usual_schemas_are_taken(schema: dict[str, Any]) -> None:
         (json.dumps({"title": "x" * MAX_JSON_SCHEMA_BYTES}), f"and may have {MAX_JSON_SCHEMA_BYTES}"),
         ('{"type": "objec"}', "Invalid type: objec"),
         ('{"$ref": "#/$defs/gone"}', "does not exist"),
+        ('{"$ref": "#"}', "'#' refers to must hold itself"),
         ('{"$ref": "https://example.org/schema"}', "does not fetch"),
         ('{"type": "array", "uniqueItems": true}', "uniqueItems"),
         ('{"not": {}, "x-guidance": {"lenient": true}}', "not"),
@@ -84,5 +86,15 @@ def test_the_grammar_takes_what_the_schema_allows_and_ends_there() -> None:
 
 
 def test_white_space_between_two_values_is_bounded() -> None:
-    assert taken(ANY_OBJECT, "{" + " " * 64) == 65
-    assert taken(ANY_OBJECT, "{" + " " * 65) == 65
+    assert taken(ANY_OBJECT, "{" + " " * 9) == 1 + 8
+    assert taken(ANY_OBJECT, "{\n" + " " * 65) == 2 + 64
+
+
+@pytest.mark.parametrize("text", ['{"a":[1,2]}', '{"a": [1, 2]}', '{ "a" : 1 }', '{\r\n\t"a": [\r\n\t\t1\r\n\t]\r\n}'])
+def test_texts_are_laid_out_as_writers_of_json_do(text: str) -> None:
+    assert taken(ANY_OBJECT, text) == len(text) + 1
+
+
+@pytest.mark.parametrize("text", ["{\n\n", "{ \n", "{\n \n"])
+def test_no_line_stays_empty(text: str) -> None:
+    assert taken(ANY_OBJECT, text) == len(text) - 1
