@@ -8,6 +8,7 @@ which is a function of the tokens read so far alone: a sequence that goes on els
 from __future__ import annotations
 
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +20,8 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from models.errors import JsonSchemaInvalidError
 from models.json_grammar import grammar_of, parser_limits
 from models.tokenizer import Tokenizer
+
+log = logging.getLogger("headrace.worker")
 
 _THREADS: Final = 2
 _KEPT: Final = 32
@@ -128,6 +131,14 @@ class GrammarCompiler:
         return future
 
     def _compile(self, json_schema: str) -> Grammar:
+        """On a thread of the executor. Whatever goes wrong is a refusal: who waits is told, and fails alone."""
+        try:
+            return self._made(json_schema)
+        except Exception as error:
+            log.exception("a JSON schema can't be compiled")
+            return Grammar(f"compiling it failed with {type(error).__name__}")
+
+    def _made(self, json_schema: str) -> Grammar:
         if not self._eos_token_ids:
             return Grammar("the model has no token that ends an answer, so none can end where its JSON schema does")
         try:
