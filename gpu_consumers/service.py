@@ -38,7 +38,7 @@ from gpu_consumers.spot_notice import watch_for_notice
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import WorkerIdentity, WorkerTelemetry
 from gpu_consumers.throughput import measure_throughput
-from gpu_consumers.work import Leave, Message, Wake
+from gpu_consumers.work import Leave, Message, Wake, Weights
 from gpu_consumers.worker import Worker
 from models.tokenizer import open_tokenizer
 from schemas.events import ModelRegistered, ThroughputMeasured
@@ -201,7 +201,7 @@ class _Running:
         self._producer.close(0.1)
 
     def _registry_changed(self, registry: Registry) -> None:
-        self._worker.set_weights({name: tenant.weight for name, tenant in registry.tenants.items()})
+        self._inbox.put(Weights({name: tenant.weight for name, tenant in registry.tenants.items()}))
         if self._adapters is not None:
             self._adapters.registry_changed(registry.adapters)
         self._intake.registry_changed(registry)

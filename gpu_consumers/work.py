@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eventlog.record import Record
@@ -61,6 +62,13 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """Fairness weights by tenant; one that is not among them has 1."""
+
+    by_tenant: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """Take nothing more, finish what is short, and end: until_s at the latest, on the monotonic clock."""
 
@@ -72,7 +80,7 @@ class Wake:
     """Nothing but a reason to look up."""
 
 
-Message = Work | Cancel | Drop | Prepared | Leave | Wake
+Message = Work | Cancel | Drop | Prepared | Weights | Leave | Wake
 
 
 def understand(record: Record, *, deployment: str, token_partitions: int) -> RequestRouted | RequestCancelled:

@@ -35,7 +35,7 @@ from gpu_consumers.sequence import why_not_servable
 from gpu_consumers.step import Step
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import Load, WorkerTelemetry
-from gpu_consumers.work import Cancel, Drop, Leave, Message, Prepared, Wake, Work
+from gpu_consumers.work import Cancel, Drop, Leave, Message, Prepared, Wake, Weights, Work
 from schemas.events import GenerationFailed, GenerationFinished
 
 _IDLE_SECONDS = 1.0
@@ -102,10 +102,6 @@ class Worker:
             self._telemetry.last_report(self._load(), now=monotonic(), now_us=now_us())
             self._engine.close()
             self._entrance.close()
-
-    def set_weights(self, weights: dict[str, float]) -> None:
-        """Fairness weights of tenants; any thread."""
-        self._scheduler.set_weights(weights)
 
     def _report_if_due(self) -> None:
         now = monotonic()
@@ -175,6 +171,8 @@ class Worker:
                 active = self._active.get(work.order.request_id)
                 if active is not None and active.work is work:
                     self._entrance.schema_compiled(work.order.request_id, refusal, now_us())
+            case Weights(by_tenant):
+                self._scheduler.set_weights(by_tenant)
             case Leave():
                 self._leave(message)
             case Wake():

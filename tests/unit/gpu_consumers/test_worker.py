@@ -18,7 +18,7 @@ from gpu_consumers.errors import EngineFailedError
 from gpu_consumers.generation import Model
 from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.step_costs import StepCosts
-from gpu_consumers.work import Leave
+from gpu_consumers.work import Leave, Weights
 from models.tokenizer import ByteTokenizer, open_tokenizer
 from schemas.events import GenerationFailed, GenerationFinished, RequestRouted, TokensGenerated
 from schemas.ids import new_request_id
@@ -279,6 +279,21 @@ def test_a_worker_that_leaves_waits_for_nobody_who_cant_be_ready_in_time() -> No
 def test_a_worker_that_does_not_know_what_steps_cost_goes_by_its_newest_ones() -> None:
     log = leaving(60.0, at_step=5, costs=None).run(LONG)
     assert sorted(end.request_id for end in log.settled) == sorted(order.request_id for order in LONG[:4])
+
+
+def test_a_tenant_of_more_weight_is_served_more_often_from_when_the_worker_hears_of_it() -> None:
+    ids = [new_request_id(now_ms=1, partition=0, entropy=n) for n in range(8)]
+    tenants = dict(zip(ids, "abababab", strict=True))
+
+    def served(*messages: Weights) -> str:
+        worker = LoneWorker(EchoEngine(slots=1), ECHO)
+        for message in messages:
+            worker.inbox.put(message)
+        worker.run(replace(LONG[0], request_id=request_id, tenant=tenant) for request_id, tenant in tenants.items())
+        return "".join(tenants[request_id] for request_id in worker.done)
+
+    assert served() == "abababab"
+    assert served(Weights({"b": 100.0})) == "abbbbaaa"
 
 
 def test_an_idle_worker_leaves_at_once() -> None:
