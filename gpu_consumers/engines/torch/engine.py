@@ -22,9 +22,10 @@ from gpu_consumers.engines.torch.lora_memory import LoraMemory
 from gpu_consumers.engines.torch.model import CausalModel
 from gpu_consumers.engines.torch.parallel.orders import Order, Peers
 from gpu_consumers.engines.torch.prefix import cache_salt
-from gpu_consumers.engines.torch.sampler import NOT_GUIDED, PLAIN_DRAWS, Sampler
+from gpu_consumers.engines.torch.sampler import NOT_GUIDED, Sampler
+from gpu_consumers.engines.torch.warm_up import warm_up_plans
 from gpu_consumers.grammar import GrammarCompiler
-from gpu_consumers.plan import Admission, Decode, PrefillChunk, StepPlan, StepResult
+from gpu_consumers.plan import Admission, StepPlan, StepResult
 from gpu_consumers.sampling import Draw
 from models.tokenizer import Tokenizer
 
@@ -188,26 +189,9 @@ class TorchEngine:
         return work.without(failures), failures
 
     def warm_up(self) -> None:
-        """Run every kind of draw and step: chunks that begin and that go on, and decodes of 1, 2, 4, ... slots.
-
-        The slots must be free, and are free afterwards.
-        """
-        slots = range(self._warm_slots)
-        self._warm_up_draws()
-        admitted = tuple(
-            Admission(slot, PLAIN_DRAWS[slot % len(PLAIN_DRAWS)], self._info.max_context_tokens) for slot in slots
-        )
-        self.execute(StepPlan(admitted=admitted, prefills=tuple(PrefillChunk(slot, (0,), 0, False) for slot in slots)))
-        last = tuple(PrefillChunk(slot, (0,), 1, True) for slot in slots)
-        self.execute(StepPlan(prefills=last[1:]))
-        self.execute(StepPlan(prefills=last[:1], decodes=tuple(Decode(slot, 0, 2) for slot in slots[1:])))
-        position, count = 3, 1
-        while position < self._info.max_context_tokens:
-            self.execute(StepPlan(decodes=tuple(Decode(slot, 0, position) for slot in slots[1 : 1 + count])))
-            if count >= len(slots):
-                break
-            position, count = position + 1, 2 * count
-        self.execute(StepPlan(released=tuple(slots)))
+        """See `warm_up_plans`; then decode steps are recorded as CUDA graphs, where that is asked for and can be."""
+        for plan in warm_up_plans(self._info, self._sampler.kinds):
+            self.execute(plan)
         if self._records_graphs and self._memory.layout.tokens_first:
             self._graphs = self._recorded()
 
@@ -220,20 +204,6 @@ class TorchEngine:
             max_context_tokens=self._info.max_context_tokens,
             capture=CudaCapture(),
         )
-
-    @property
-    def _warm_slots(self) -> int:
-        """As many as find a block each."""
-        return min(self._info.slots, self._info.kv_blocks)
-
-    def _warm_up_draws(self) -> None:
-        left = self._sampler.kinds
-        while left:
-            now, left = left[: self._warm_slots], left[self._warm_slots :]
-            admitted = tuple(Admission(slot, sampling, 1) for slot, sampling in enumerate(now))
-            prefills = tuple(PrefillChunk(slot, (0,), 0, True) for slot in range(len(now)))
-            self.execute(StepPlan(admitted=admitted, prefills=prefills))
-            self.execute(StepPlan(released=tuple(range(len(now)))))
 
     def cached_tokens(self, tenant: str, token_ids: Sequence[int], adapter: str | None = None) -> int:
         return self._memory.cached_tokens(cache_salt(tenant, adapter), token_ids)

@@ -24,7 +24,7 @@ _NOT_NUMBERS: Final = "the model gave logits that are not numbers (NaN or infini
 _NOTHING_LEFT: Final = "its logit bias, penalties and JSON schema leave no token that could be drawn"
 NOT_GUIDED: Final = "this engine was not given the model's tokenizer, so it can hold no answer to a JSON schema"
 
-PLAIN_DRAWS: Final = (
+_PLAIN_DRAWS: Final = (
     SamplingParams(),
     SamplingParams(1.0),
     SamplingParams(1.0, top_p=0.9),
@@ -79,7 +79,7 @@ class Sampler:
     @property
     def kinds(self) -> tuple[SamplingParams, ...]:
         """One of each kind of draw that there is here."""
-        return (*PLAIN_DRAWS, *_SHAPED_DRAWS, *([] if self._grammars is None else [_GUIDED_DRAW]))
+        return (*_PLAIN_DRAWS, *_SHAPED_DRAWS, *([] if self._grammars is None else [_GUIDED_DRAW]))
 
     def begin(self, plan: StepPlan, failed: Container[int]) -> dict[int, str]:
         """Release and admit as planned, all but what failed already. The reasons of those that can't be served."""
