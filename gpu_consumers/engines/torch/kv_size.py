@@ -55,21 +55,24 @@ def cuda_budget_bytes(open_engine: Callable[[int], TorchEngine], info: EngineInf
     """
     plan = largest_step(info)
     blocks = sum(layout.blocks_for(len(chunk.token_ids)) for chunk in plan.prefills)
+    too_little = EngineConfigurationError(
+        f"weights and one step of {info.max_step_tokens} tokens don't fit into the device's memory: lower "
+        "HEADRACE_MAX_STEP_TOKENS or HEADRACE_SLOTS, or serve a smaller model"
+    )
     try:
         trial = open_engine(blocks)
-        failures = trial.execute(plan).failures
+        result = trial.execute(plan)
         torch.cuda.synchronize(trial.device)
         free, total = torch.cuda.mem_get_info(trial.device)
         given_back = trial.kv_bytes
         trial.close()
         del trial
     except torch.OutOfMemoryError as error:
-        raise EngineConfigurationError(
-            f"weights and one step of {info.max_step_tokens} tokens don't fit into the device's memory: lower "
-            "HEADRACE_MAX_STEP_TOKENS or HEADRACE_SLOTS, or serve a smaller model"
-        ) from error
-    if failures:
-        raise EngineConfigurationError(f"a trial step failed: {next(iter(failures.values()))}")
+        raise too_little from error
+    if result.deferred:
+        raise too_little
+    if result.failures:
+        raise EngineConfigurationError(f"a trial step failed: {next(iter(result.failures.values()))}")
     torch.cuda.empty_cache()
     return free + given_back - int(CUDA_MARGIN * total)
 

@@ -2,15 +2,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 
 from gpu_consumers.engine import EngineInfo
-from gpu_consumers.engines.torch import load_torch_engine
+from gpu_consumers.engines.torch import TorchEngine, load_torch_engine
 from gpu_consumers.engines.torch.kv_memory import PAGED, KvLayout, KvShape
-from gpu_consumers.engines.torch.kv_size import HOST_SHARE, host_budget_bytes, kv_blocks, largest_step
+from gpu_consumers.engines.torch.kv_size import (
+    HOST_SHARE,
+    cuda_budget_bytes,
+    host_budget_bytes,
+    kv_blocks,
+    largest_step,
+)
 from gpu_consumers.errors import EngineConfigurationError
+from gpu_consumers.plan import StepPlan, StepResult
 
 Directory = Callable[[str], Path]
 
@@ -63,6 +71,46 @@ def test_unless_it_is_told_it_measures_what_there_is(
     monkeypatch.setattr("gpu_consumers.engines.torch.kv_size.available_bytes", lambda: 10 * BLOCK_BYTES)
     engine = load_torch_engine(model_directory("grouped"), dtype="float32", slots=8, max_context_tokens=256)
     assert engine.info.kv_blocks == 5
+
+
+class Trial:
+    """An engine on a device that has so little left behind its weights."""
+
+    device, kv_bytes = torch.device("cuda"), 100
+
+    def __init__(self, result: StepResult) -> None:
+        self._result = result
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        return self._result
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+@pytest.fixture
+def left_on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 of 1000 bytes."""
+    monkeypatch.setattr("torch.cuda.synchronize", lambda device: None)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (200, 1000))
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
+
+
+def budget(result: StepResult) -> int:
+    return cuda_budget_bytes(lambda blocks: cast(TorchEngine, Trial(result)), INFO, LAYOUT)
+
+
+@pytest.mark.usefixtures("left_on_device")
+def test_the_budget_on_cuda_is_what_a_trial_leaves_and_its_own_memory_less_a_margin() -> None:
+    assert budget(StepResult()) == 200 + 100 - 50
+
+
+@pytest.mark.usefixtures("left_on_device")
+def test_a_device_on_which_the_largest_step_does_not_fit_is_refused_with_what_to_do() -> None:
+    with pytest.raises(EngineConfigurationError, match=r"one step of 264 tokens don't fit .*: lower HEADRACE_MAX_STEP"):
+        budget(StepResult(deferred=frozenset({0})))
+    with pytest.raises(EngineConfigurationError, match="a trial step failed: odd"):
+        budget(StepResult(failures={0: "odd"}))
 
 
 @pytest.mark.gpu
