@@ -7,10 +7,15 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.brokers import Broker, NoRealBroker, running_broker
 
 _CHOSEN = os.environ.get("HEADRACE_TEST_BROKER")
+
+# No example has a time limit of its own: on a busy machine the quickest of them may take a second.
+settings.register_profile("headrace", deadline=None)
+settings.load_profile("headrace")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

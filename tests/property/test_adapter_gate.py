@@ -154,4 +154,4 @@ class GateMachine(RuleBasedStateMachine):
 
 
 TestGate = GateMachine.TestCase
-TestGate.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestGate.settings = settings(max_examples=100, stateful_step_count=40)

@@ -68,7 +68,7 @@ class OffsetTrackerMachine(RuleBasedStateMachine):
 
 
 TestOffsetTracker = OffsetTrackerMachine.TestCase
-TestOffsetTracker.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOffsetTracker.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @given(offsets=st.lists(st.integers(0, 1000), min_size=1, unique=True), data=st.data())

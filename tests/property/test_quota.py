@@ -190,7 +190,7 @@ class QuotaMachine(RuleBasedStateMachine):
         return decide_settlement(event, offset, entry=entry, ledger=ledger, tenant=TENANT, now_us=self.now_us)
 
 
-QuotaMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+QuotaMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestQuotaMachine = QuotaMachine.TestCase
 
 

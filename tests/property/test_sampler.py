@@ -94,7 +94,7 @@ def answer(
     return output, told
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sampling=samplings, prompt=prompts, data=st.data())
 def test_a_sequence_that_is_resumed_anywhere_goes_on_as_if_it_had_not_been_interrupted(
     sampling: SamplingParams, prompt: tuple[int, ...], data: st.DataObject
@@ -108,7 +108,7 @@ def test_a_sequence_that_is_resumed_anywhere_goes_on_as_if_it_had_not_been_inter
     assert told_again == (told[cut:] if told else [])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sampling=samplings, prompt=prompts, others=st.lists(st.none() | samplings, min_size=1, max_size=4))
 def test_company_changes_nothing(
     sampling: SamplingParams, prompt: tuple[int, ...], others: list[SamplingParams | None]
@@ -118,7 +118,7 @@ def test_company_changes_nothing(
 
 
 @pytest.mark.parametrize("schema", [schema for schema in SCHEMAS if schema is not None])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sampling=samplings, prompt=prompts)
 def test_guided_output_is_the_beginning_of_json_and_ends_only_where_that_is_whole(
     schema: str, sampling: SamplingParams, prompt: tuple[int, ...]

@@ -254,7 +254,7 @@ TestScheduler = SchedulerMachine.TestCase
 TestSchedulerOfTightMemory = TightMachine.TestCase
 TestSchedulerOfRoomierMemory = RoomierMachine.TestCase
 TestScheduler.settings = TestSchedulerOfTightMemory.settings = TestSchedulerOfRoomierMemory.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=60, stateful_step_count=40
 )
 
 TENANT_LOAD = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 6)), min_size=1, max_size=6)
@@ -299,7 +299,7 @@ class Backlog:
 WEIGHT = st.sampled_from([1.0, 2.0, 3.0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     load_a=TENANT_LOAD,
     load_b=TENANT_LOAD,

@@ -137,5 +137,5 @@ class Machine(RuleBasedStateMachine):
         assert self.supervisor.next_deadline() is None
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestSupervisor = Machine.TestCase

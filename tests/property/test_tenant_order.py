@@ -11,7 +11,7 @@ TENANT = st.sampled_from("abcdef")
 MOVE = st.tuples(st.sampled_from(["put", "grow", "remove", "look", "look past"]), TENANT, st.integers(-5, 5))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(moves=st.lists(MOVE, max_size=200))
 def test_the_first_tenant_is_always_the_one_of_the_least_key(moves: list[tuple[str, str, int]]) -> None:
     keys: dict[str, float] = {}
