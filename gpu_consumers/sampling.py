@@ -1,8 +1,12 @@
 """Drawing the next token from logits: greedy, temperature, top-k, top-p, min-p, each sequence with its own.
 
-The draw for the token at output index i is a function of the logits and of (seed, i): a counter, not a stream of
-random numbers. So a sequence gets the same text whatever shares its batch, and whichever worker goes on with it.
-(With equal logits, that is: see the engine for how far those are equal.)
+A draw is a race of exponential clocks: each token that can be drawn waits for -log(1 - u) / probability, and the first
+one is drawn (the argmin form of the Gumbel-max trick: Maddison, Tarlow and Minka, A* Sampling, NeurIPS 2014). The
+uniform number u is a function of (seed, output index, token id): a counter, not a stream of random numbers. So a
+sequence gets the same text whatever shares its batch, and whichever worker goes on with it; and where its logits
+differ by a rounding error, only two tokens that arrive together to that precision can change places. (Inverting the
+distribution function by one number is cheaper, but a rounding error there moves every boundary between tokens: four
+hundred times as many draws of SmolLM2 in float32 would change.)
 """
 
 from __future__ import annotations
@@ -19,8 +23,12 @@ from gpu_consumers.plan import SamplingParams
 
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
-_STRETCH: Final = 256
-"""Token ids summed together when a draw looks for its place in the whole vocabulary."""
+_FIRST: Final = 0xBF58476D1CE4E5B9
+_SECOND: Final = 0x94D049BB133111EB
+_RARE: Final = 2.0**-14
+"""Tokens less likely than this have one clock together; whose it was is asked when it comes first."""
+_RARE_ROWS: Final = 8
+"""Rows that ask so at once: each has a clock for every token of the vocabulary."""
 _CROWD: Final = 1024
 """More candidates than this make a row of its own to be sorted."""
 
@@ -53,36 +61,54 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
     return tokens
 
 
-def uniform(seed: int, index: int) -> float:
-    """A number in [0, 1) that depends on (seed, index) alone; 53 random bits.
+def uniforms(keys: Tensor, ids: Tensor) -> Tensor:
+    """Numbers in (0, 1), float64, of 52 bits, that depend on key and token id alone; `ids` from -1 up.
 
-    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): its output function over a counter, from a start that the
-    seed, hashed by the same function, gives. Seeds count modulo 2**64.
+    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): its output function over a counter, from a start that the key is.
     """
-    return (_mix(_mix(seed & _MASK) + (index + 1) * _GOLDEN) >> 11) * 2.0**-53
+    mixed = keys + (ids + 1) * _signed(_GOLDEN)
+    mixed = (mixed ^ _shifted(mixed, 30)) * _signed(_FIRST)
+    mixed = (mixed ^ _shifted(mixed, 27)) * _signed(_SECOND)
+    mixed = mixed ^ _shifted(mixed, 31)
+    return (_shifted(mixed, 12).double() + 0.5) * 2.0**-52
+
+
+def key(seed: int, index: int) -> int:
+    """What a draw is known by: the same function over (seed, output index), signed. Seeds count modulo 2**64."""
+    return _signed(_mix(_mix(seed & _MASK) + (index + 1) * _GOLDEN))
 
 
 def _mix(value: int) -> int:
     value &= _MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    value = ((value ^ (value >> 30)) * _FIRST) & _MASK
+    value = ((value ^ (value >> 27)) * _SECOND) & _MASK
     return value ^ (value >> 31)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _shifted(values: Tensor, bits: int) -> Tensor:
+    """To the right, zeros from the left; torch's own shift copies the sign."""
+    return (values >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _draw(logits: Tensor, draws: list[Draw]) -> list[int]:
     """Tokens of rows that are all finite and all at a temperature above 0."""
     size = logits.shape[-1]
     probabilities = _probabilities(logits, [draw.sampling for draw in draws])
-    at = [uniform(draw.sampling.seed, draw.output_index) for draw in draws]
-    points = torch.tensor(at, dtype=torch.float64, device=logits.device).unsqueeze(-1)
+    keys = torch.tensor([key(draw.sampling.seed, draw.output_index) for draw in draws], device=logits.device)
+    keys = keys.unsqueeze(-1)
     filtered = [row for row, draw in enumerate(draws) if _filters(draw.sampling, size)]
     whole = sorted(set(range(len(draws))) - set(filtered))
+    if not filtered:
+        return _draw_whole(probabilities, keys).tolist()
     tokens = torch.zeros(len(draws), dtype=torch.long, device=logits.device)
     if whole:
-        tokens[whole] = _draw_whole(probabilities[whole], points[whole])
-    if filtered:
-        sampling = [draws[row].sampling for row in filtered]
-        tokens[filtered] = _draw_filtered(probabilities[filtered], points[filtered], sampling)
+        tokens[whole] = _draw_whole(probabilities[whole], keys[whole])
+    sampling = [draws[row].sampling for row in filtered]
+    tokens[filtered] = _draw_filtered(probabilities[filtered], keys[filtered], sampling)
     return tokens.tolist()
 
 
@@ -97,42 +123,39 @@ def _probabilities(logits: Tensor, sampling: list[SamplingParams]) -> Tensor:
     return (logits - logits.amax(-1, keepdim=True)).div_(temperatures.unsqueeze(-1)).softmax(-1)
 
 
-def _inverse(weights: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Invert distribution functions: `weights` [rows, n], not scaled to any sum, and `points` [rows, 1] below theirs.
+def _race(weights: Tensor, ids: Tensor, keys: Tensor) -> Tensor:
+    """The id that comes first in each row, [rows]: of `weights` and `ids` [rows, n], for `keys` [rows, 1].
 
-    Gives for each row the place whose share of the sum the point falls into, and how far into it, [rows, 1] both.
-    A place of weight zero is never given, whatever the rounding.
+    Weights are probabilities, not scaled to any sum, at least one of them above zero; one of zero never comes.
     """
-    rising = weights.cumsum(-1, dtype=torch.float64)
-    last = torch.searchsorted(rising, rising[:, -1:].contiguous())
-    place = torch.minimum(torch.searchsorted(rising, points, right=True), last)
-    before = rising.gather(-1, place) - weights.gather(-1, place)
-    return place, (points - before).clamp_min_(0.0)
+    waits = -torch.log1p(-uniforms(keys, ids))
+    return ids.gather(-1, (waits / weights).argmin(-1, keepdim=True)).squeeze(-1)
 
 
-def _draw_whole(probabilities: Tensor, points: Tensor) -> Tensor:
-    """Over the whole vocabulary in order of token id: no sort. First the stretch of ids is found, then the id in it."""
-    padded = F.pad(probabilities, (0, -probabilities.shape[-1] % _STRETCH)).unflatten(-1, (-1, _STRETCH))  # type: ignore[no-untyped-call]
-    sums = padded.sum(-1, dtype=torch.float64)
-    stretch, rest = _inverse(sums, points * sums.sum(-1, keepdim=True))
-    inside = padded.gather(1, stretch.unsqueeze(-1).expand(-1, -1, _STRETCH)).squeeze(1)
-    place, _ = _inverse(inside, rest)
-    return (stretch * _STRETCH + place).squeeze(-1)
+def _draw_whole(probabilities: Tensor, keys: Tensor) -> Tensor:
+    """Over the whole vocabulary. Rare tokens take part as one, which comes as soon as the first of them would."""
+    likely = F.threshold(probabilities, _RARE, 0.0)
+    rare = probabilities - likely  # exact: each is one of them
+    weights, ids = _packed(likely, likely)
+    none = ids.new_full((len(ids), 1), -1)
+    tokens = _race(torch.cat((weights, rare.sum(-1, keepdim=True)), -1), torch.cat((ids, none), -1), keys)
+    everything = torch.arange(rare.shape[-1], device=rare.device)
+    for rows in torch.split((tokens < 0).nonzero().squeeze(-1), _RARE_ROWS):
+        tokens[rows] = _race(rare[rows], everything.expand(len(rows), -1), keys[rows])
+    return tokens
 
 
-def _draw_filtered(probabilities: Tensor, points: Tensor, sampling: list[SamplingParams]) -> Tensor:
+def _draw_filtered(probabilities: Tensor, keys: Tensor, sampling: list[SamplingParams]) -> Tensor:
     """With a filter. Rows with many candidates are drawn one by one, so that others need not sort as many."""
     candidates = probabilities >= _floors(probabilities, sampling).unsqueeze(-1)
     counts = candidates.sum(-1)
     crowded = (counts > _CROWD).tolist()
     groups = [[row] for row, is_crowded in enumerate(crowded) if is_crowded]
     groups.append([row for row, is_crowded in enumerate(crowded) if not is_crowded])
-    tokens = torch.empty(len(sampling), dtype=torch.long, device=points.device)
+    tokens = torch.empty(len(sampling), dtype=torch.long, device=keys.device)
     for rows in filter(None, groups):
-        weights, ids = _packed(probabilities[rows], candidates[rows], counts[rows])
-        tokens[rows] = _draw_nucleus(
-            weights, ids, points[rows], [sampling[row] for row in rows], probabilities.shape[-1]
-        )
+        weights, ids = _packed(probabilities[rows], candidates[rows])
+        tokens[rows] = _draw_nucleus(weights, ids, keys[rows], [sampling[row] for row in rows], probabilities.shape[-1])
     return tokens
 
 
@@ -163,11 +186,14 @@ def _min_p(sampling: list[SamplingParams], device: torch.device) -> Tensor:
     return torch.tensor([s.min_p for s in sampling], dtype=torch.float32, device=device)
 
 
-def _packed(probabilities: Tensor, candidates: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The candidates of each row side by side, ids rising, zeros behind: probabilities and ids."""
+def _packed(probabilities: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """The candidates of each row, which are not zero there, side by side, ids rising, zeros behind: probabilities and
+    ids.
+    """
     rows, ids = candidates.nonzero(as_tuple=True)
-    places = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
-    shape = (len(counts), int(counts.max()))
+    starts = torch.searchsorted(rows, torch.arange(len(candidates) + 1, device=rows.device))
+    places = torch.arange(len(rows), device=rows.device) - starts[rows]
+    shape = (len(candidates), int(starts.diff().max()))
     packed_ids = ids.new_zeros(shape)
     packed_ids[rows, places] = ids
     weights = probabilities.new_zeros(shape)
@@ -175,7 +201,7 @@ def _packed(probabilities: Tensor, candidates: Tensor, counts: Tensor) -> tuple[
     return weights, packed_ids
 
 
-def _draw_nucleus(weights: Tensor, ids: Tensor, points: Tensor, sampling: list[SamplingParams], size: int) -> Tensor:
+def _draw_nucleus(weights: Tensor, ids: Tensor, keys: Tensor, sampling: list[SamplingParams], size: int) -> Tensor:
     top_p = torch.tensor([s.top_p for s in sampling], dtype=torch.float64, device=weights.device).unsqueeze(-1)
     limited = torch.tensor([0 < s.top_k < size for s in sampling], device=weights.device).unsqueeze(-1)
     top_k = torch.tensor([s.top_k or weights.shape[-1] for s in sampling], device=weights.device).unsqueeze(-1)
@@ -187,5 +213,4 @@ def _draw_nucleus(weights: Tensor, ids: Tensor, points: Tensor, sampling: list[S
     weights = weights.where(rising - weights < reach, 0.0)
     if any(s.min_p for s in sampling):
         weights = weights.where(weights >= _min_p(sampling, weights.device).unsqueeze(-1) * weights[:, :1], 0.0)
-    place, _ = _inverse(weights, points * weights.sum(-1, keepdim=True, dtype=torch.float64))
-    return ids.gather(-1, order.gather(-1, place)).squeeze(-1)
+    return _race(weights, ids.gather(-1, order), keys)

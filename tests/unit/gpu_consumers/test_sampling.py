@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from gpu_consumers.plan import SamplingParams
-from gpu_consumers.sampling import Draw, sample, uniform
+from gpu_consumers.sampling import Draw, key, sample, uniforms
 
 VOCABULARY = 40
 
@@ -182,10 +182,62 @@ def test_half_precision_logits_are_sampled_like_others() -> None:
     assert sample(row, draws) == sample(row.float(), draws)
 
 
-def test_uniform_numbers_are_spread_evenly_and_depend_on_seed_and_index_alone() -> None:
-    numbers = torch.tensor([uniform(seed, index) for seed in range(100) for index in range(100)])
-    assert 0 <= numbers.min() < numbers.max() < 1
+def test_uniform_numbers_are_spread_evenly_over_seeds_indices_and_tokens() -> None:
+    keys = torch.tensor([[key(seed, index)] for seed in range(25) for index in range(25)])
+    numbers = uniforms(keys, torch.arange(-1, 15).expand(len(keys), -1))
+    assert numbers.dtype == torch.float64
+    assert 0 < numbers.min() < numbers.max() < 1
     counts = torch.histc(numbers, bins=20, min=0, max=1)
     assert ((counts - 500) ** 2 / 500).sum() < 43.8  # 99.9th percentile of chi-square with 19 degrees
-    assert uniform(-1, 0) == uniform(2**64 - 1, 0)
-    assert uniform(1, 2) != uniform(2, 1)
+    assert len(set(numbers.flatten().tolist())) == numbers.numel()
+    assert key(-1, 0) == key(2**64 - 1, 0)
+    assert key(1, 2) != key(2, 1)
+
+
+def test_a_uniform_number_is_that_of_splitmix64() -> None:
+    # The first outputs of java.util.SplittableRandom(42), of which these are the upper 52 bits in the middle of a step.
+    outputs = [-4767286540954276203, 2949826092126892291, 5139283748462763858]
+    expected = [((output % 2**64 >> 12) + 0.5) * 2.0**-52 for output in outputs]
+    assert uniforms(torch.tensor([[42]]), torch.tensor([[0, 1, 2]])).tolist() == [expected]
+
+
+MANY = 30_000
+
+
+def like_a_model(rows: int) -> torch.Tensor:
+    """Few likely tokens, many that are not, all ids in a jumble."""
+    generator = torch.Generator().manual_seed(11)
+    return torch.stack([-0.5 * torch.randperm(MANY, generator=generator).float().sqrt() for _ in range(rows)])
+
+
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(1.0), SamplingParams(1.0, top_p=0.9), SamplingParams(1.0, top_k=50)]
+)
+def test_a_rounding_error_in_the_logits_changes_no_draw(sampling: SamplingParams) -> None:
+    rows = like_a_model(100)
+    noisy = rows + 3e-5 * torch.linspace(-1, 1, MANY)  # neighbours together, as a hidden state that is off does it
+    for index in range(5):
+        draws = [Draw(replace(sampling, seed=seed), index) for seed in range(len(rows))]
+        assert sample(rows, draws) == sample(noisy, draws)
+
+
+@pytest.mark.parametrize("likely", [0.0, 0.4, 0.999])
+def test_rare_tokens_are_drawn_as_often_as_they_are_likely(likely: float) -> None:
+    probabilities = torch.full((MANY,), (1 - likely) / MANY)
+    probabilities[7] += likely
+    draws = 600
+    drawn = sample(
+        probabilities.log().expand(draws, -1), [Draw(SamplingParams(1.0, seed=seed), 3) for seed in range(draws)]
+    )
+    rare = torch.tensor([token for token in drawn if token not in (None, 7)])
+    expected = (1 - likely) * draws
+    assert abs(len(rare) - expected) <= 3.5 * (expected * likely) ** 0.5 + 1
+    counts = torch.histc(rare.float(), bins=10, min=0, max=MANY)
+    assert ((counts - len(rare) / 10) ** 2).sum() <= 27.9 * (len(rare) / 10 + 1)  # 99.9th percentile, 9 degrees
+
+
+def test_of_a_large_vocabulary_too_only_tokens_that_can_be_drawn_are() -> None:
+    row = torch.full((1, MANY), float("-inf"))
+    row[0, [17, 20_000, 29_999]] = torch.tensor([0.0, -20.0, -0.3])
+    drawn = sample(row.expand(300, -1), [Draw(SamplingParams(2.0, seed=seed), 0) for seed in range(300)])
+    assert set(drawn) == {17, 29_999}
