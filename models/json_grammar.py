@@ -26,8 +26,8 @@ _OPTIONS: Final[JsonCompileOptions] = {
     "coerce_one_of": False,
     "item_separator": ",",
     "key_separator": ":",
-    # One line break with its indentation, or a few spaces: left free, small models fill their token limit with it.
-    "whitespace_pattern": r"\r?\n[ \t]{0,64}|[ \t]{1,8}",
+    # A line break with its indentation, or a few spaces: left free, small models fill their token limit with it.
+    "whitespace_pattern": r"\r?\n( {0,64}|\t{0,16})| {1,8}",
 }
 _REASON_CHARS: Final = 300
 

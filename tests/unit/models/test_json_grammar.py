@@ -88,6 +88,8 @@ def test_the_grammar_takes_what_the_schema_allows_and_ends_there() -> None:
 def test_white_space_between_two_values_is_bounded() -> None:
     assert taken(ANY_OBJECT, "{" + " " * 9) == 1 + 8
     assert taken(ANY_OBJECT, "{\n" + " " * 65) == 2 + 64
+    assert taken(ANY_OBJECT, "{\n" + "\t" * 17) == 2 + 16
+    assert taken(ANY_OBJECT, "{\n\t ") == 3
 
 
 @pytest.mark.parametrize("text", ['{"a":[1,2]}', '{"a": [1, 2]}', '{ "a" : 1 }', '{\r\n\t"a": [\r\n\t\t1\r\n\t]\r\n}'])
