@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,20 +18,40 @@ _COLOURS = {
 }  # fmt: skip
 _STATUS_COLOURS = {"completed": "green", "incomplete": "yellow", "running": "cyan", "cancelled": "yellow"}
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_COLUMNS_BESIDE_BARS = 29
+_COLUMNS_BESIDE_BARS = 20  # and those of the milliseconds
+_MS_COLUMNS = 9
 _WHOLE = "█"
 
 
 def render(trace: Trace, width: int, title: str) -> RenderableType:
     """Head, waterfall, sum, decisions; at most `width` columns. title: the id that the reader knows."""
-    parts: list[RenderableType] = [_head(trace, title), Text()]
+    parts: list[RenderableType] = [_head(trace, width, title), Text()]
     if trace.stages:
-        parts += [_stages(trace, max(12, min(100, width - _COLUMNS_BESIDE_BARS))), _sum(trace), Text()]
+        ms_columns = max(_MS_COLUMNS, *(len(_ms(stage.ms)) for stage in trace.stages))
+        cells = max(12, min(100, width - _COLUMNS_BESIDE_BARS - ms_columns))
+        parts += [_stages(trace, ms_columns, cells), _sum(trace, ms_columns), Text()]
     parts.append(_decisions(trace.decisions))
     return Group(*parts)
 
 
-def _head(trace: Trace, title: str) -> Text:
+def _ms(value: float) -> str:
+    return f"{value:,.3f}"
+
+
+def _joined(parts: Iterable[str], width: int) -> str:
+    """The parts with dots between them; a line that would be too long ends behind a part, not within one."""
+    line, *others = parts
+    lines = [line]
+    for part in others:
+        longer = f"{lines[-1]} · {part}"
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return "\n".join(lines)
+
+
+def _head(trace: Trace, width: int, title: str) -> Text:
     text = Text()
     text.append(title, style="bold")
     text.append(f"  {trace.status}", style=f"bold {_STATUS_COLOURS.get(trace.status, 'red')}")
@@ -37,9 +59,8 @@ def _head(trace: Trace, title: str) -> Text:
         text.append(f" ({trace.reason})")
     text.append("\n")
     route = " → ".join(part for part in (trace.model, trace.model_version, trace.worker) if part)
-    text.append(
-        " · ".join(part for part in (f"tenant {trace.tenant}", route, f"received {trace.received_at[:19]} UTC") if part)
-    )
+    facts = (f"tenant {trace.tenant}", route, f"received {trace.received_at[:19]} UTC")
+    text.append(_joined(filter(None, facts), width))
     numbers = [f"{count(trace.prompt_tokens, 'prompt token')}, {count(trace.output_tokens, 'output token')}"]
     if trace.ttft_ms is not None:
         numbers.append(f"first token after {trace.ttft_ms:,.1f} ms")
@@ -48,24 +69,24 @@ def _head(trace: Trace, title: str) -> Text:
     if trace.attempts > 1:
         numbers.append(f"{trace.attempts} attempts")
     if trace.prompt_tokens:
-        text.append("\n" + " · ".join(numbers), style="dim")
+        text.append("\n" + _joined(numbers, width), style="dim")
     return text
 
 
-def _stages(trace: Trace, cells: int) -> Table:
+def _stages(trace: Trace, ms_columns: int, cells: int) -> Table:
     whole_ms = trace.total_ms or trace.stages_ms
     end = f"{whole_ms:,.1f} ms"
     axis = Text("0 ms" + end.rjust(cells - 4), style="dim")
     table = Table(box=None, pad_edge=False, show_header=True, header_style="dim", padding=(0, 1))
     table.add_column("stage", min_width=8)
-    table.add_column("ms", justify="right", min_width=9)
+    table.add_column("ms", justify="right", min_width=ms_columns)
     table.add_column("share", justify="right", min_width=6)
     table.add_column(axis, no_wrap=True, min_width=cells)
     for stage in trace.stages:
         colour = _COLOURS[stage.name]
         share = stage.ms / whole_ms if whole_ms > 0 else 0.0
         table.add_row(
-            Text(stage.name, style=colour), f"{stage.ms:,.3f}", f"{share:.1%}",
+            Text(stage.name, style=colour), _ms(stage.ms), f"{share:.1%}",
             Text(bar(stage, whole_ms, cells), style=colour),
         )  # fmt: skip
     return table
@@ -81,13 +102,13 @@ def bar(stage: Stage, whole_ms: float, cells: int) -> str:
     return " " * first + _WHOLE * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def _sum(trace: Trace) -> Text:
+def _sum(trace: Trace, ms_columns: int) -> Text:
     text = Text()
     if trace.total_ms is None:
-        text.append(f"{'so far':8} {trace.stages_ms:>11,.3f}", style="bold")
+        text.append(f"{'so far':8} {_ms(trace.stages_ms):>{ms_columns + 1}}", style="bold")
         text.append("   the request is still running", style="dim")
         return text
-    text.append(f"{'total':8} {trace.total_ms:>11,.3f}", style="bold")
+    text.append(f"{'total':8} {_ms(trace.total_ms):>{ms_columns + 1}}", style="bold")
     difference = abs(trace.total_ms - trace.stages_ms)
     text.append(f"   the stages add up to {trace.stages_ms:,.3f} ms, {difference:.3f} ms off", style="dim")
     if not trace.is_delivered:

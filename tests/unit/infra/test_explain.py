@@ -58,8 +58,8 @@ def test_the_picture_of_a_whole_request() -> None:
     assert shown(WHOLE, 80) == [
         "resp_1  completed (stop)",
         "tenant acme · chat → chat@v1 → worker-1 · received 2026-11-30 00:53:20 UTC",
-        "3 prompt tokens, 4 output tokens · first token after 10.0 ms · then 103.4",
-        "tokens/s",
+        "3 prompt tokens, 4 output tokens · first token after 10.0 ms",
+        "then 103.4 tokens/s",
         "",
         "stage            ms   share  0 ms                                        40.1 ms",
         "ingress       2.000    5.0%  ██▌",
@@ -71,7 +71,7 @@ def test_the_picture_of_a_whole_request() -> None:
         "prefill       1.000    2.5%             █▎",
         "decode       29.000   72.3%              ████████████████████████████████████▉",
         "deliver       1.100    2.7%                                                   █▍",
-        "total         40.100   the stages add up to 40.100 ms, 0.000 ms off",
+        "total        40.100   the stages add up to 40.100 ms, 0.000 ms off",
         "",
         " +1.0 ms  submitted  to responses for chat, 1 message",
         " +3.0 ms  validated  3 prompt tokens for chat@v1, at most 16 to make, greedy",
@@ -122,7 +122,7 @@ def test_a_running_request_shows_what_is_over() -> None:
     trace = trace_of(
         request(status="running", finish_reason="", ended_us=None, delivered_at=None, total_ms=None, **unreached), []
     )
-    assert any(line.startswith("so far         9.000   the request is still running") for line in shown(trace))
+    assert any(line.startswith("so far        9.000   the request is still running") for line in shown(trace))
 
 
 def test_a_stage_starts_where_the_one_before_ends_and_is_never_invisible() -> None:
@@ -134,6 +134,12 @@ def test_a_stage_starts_where_the_one_before_ends_and_is_never_invisible() -> No
     # clocks of two machines can disagree: a stage below zero still has its place
     assert bar(Stage("queue", 10.0, -2.0), 1000.0, 20) == "▏"
     assert bar(Stage("queue", -3.0, 2.0), 1000.0, 20) == "▏"
+
+
+def test_long_times_are_whole_and_stand_above_their_sum() -> None:
+    slow = trace_of(request(decode_ms=35_090.114, total_ms=35_101.214), [])
+    decode, _, total = (line for line in shown(slow, 80) if line.startswith(("decode", "deliver", "total")))
+    assert decode.index(" 35,090.114 ") == total.index(" 35,101.214 ")
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
