@@ -24,7 +24,7 @@ def sql(query: str | None, format_: str | None, param: tuple[str, ...]) -> None:
     """Ask ClickHouse, read-only; without QUERY, the query is read from standard input.
 
     The tables and views are in the database `headrace`: events, token_events, requests,
-    latency_breakdown, worker_throughput.
+    latency_breakdown, worker_throughput, dead_letters.
     """
     parameters = dict(_pair(each) for each in param)
     text = query if query is not None else sys.stdin.read()

@@ -12,7 +12,7 @@ from headrace_client import ChatMessage, ResponseEnd, ResponseFailed, SyncRespon
 from headrace_client.answer import problem_of
 from infra.cli.context import settings_with_warnings
 from infra.credentials import read_credentials
-from infra.errors import GatewayRefused, GatewayUnreachable, NothingRuns
+from infra.errors import GatewayRefused, GatewayUnreachable
 from infra.runtime.data_directory import DataDirectory
 from infra.settings import Settings
 
@@ -20,7 +20,7 @@ _HELP = "Ctrl-C cancels the running answer; /new forgets the conversation; /quit
 
 
 @click.command()
-@click.option("--model", default="smollm2", show_default=True, help="An alias, or a pinned name@version.")
+@click.option("--model", default="smollm2", show_default=True, help="An alias, name@version, or a LoRA adapter.")
 @click.option("--system", help="Instructions that stand before the conversation.")
 def chat(model: str, system: str | None) -> None:
     """Talk to a model. The answer streams; a lost connection is resumed where it stood."""
@@ -51,13 +51,16 @@ def gateway_errors(url: str) -> Iterator[None]:
 
 
 def gateway_and_key(settings: Settings) -> tuple[str, str]:
-    """Where to connect and with which key: as set, or as `headrace up` has announced. Raises NothingRuns."""
+    """Where to connect and with which key: as set, or as `headrace up` has announced. Raises ClickException."""
     directory = DataDirectory(settings.data_dir)
     url, api_key = settings.gateway_url, settings.api_key
     if url is None:
         running = directory.running()
         if running is None:
-            raise NothingRuns(settings.data_dir)
+            raise click.ClickException(
+                f"Nothing runs on the data directory {settings.data_dir}: start `headrace up` in another terminal, or "
+                f"set HEADRACE_GATEWAY_URL to a gateway that runs, and HEADRACE_API_KEY."
+            )
         url = running.gateway_url
     if api_key is None:
         credentials = read_credentials(directory.credentials)

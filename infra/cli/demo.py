@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
+import sys
 from dataclasses import replace
 
 import click
@@ -108,10 +110,10 @@ def _waterfall(plan: Plan, console: Console, response_id: str) -> None:
 
 
 def _where_next(console: Console) -> None:
+    where = "" if shutil.which("headrace") else f" (`headrace` is {sys.argv[0]})"
     console.print(
-        "\nWhere next:\n"
-        "  headrace up      keeps all of this running: a playground in the browser, an API that the openai package "
-        "speaks\n"
+        f"\nWhere next{where}:\n"
+        "  headrace up      keeps all of this running, with a playground and an API for the openai package\n"
         "  headrace chat    talks to it\n"
         '  headrace sql "SELECT * FROM headrace.requests"   asks ClickHouse about every request\n',
         markup=False,

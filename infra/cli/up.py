@@ -39,10 +39,12 @@ async def _up(plan: Plan, console: Console) -> None:
 def _greet(plan: Plan, console: Console) -> None:
     url = plan.running.gateway_url
     console.print(
-        f"\nReady. Playground: {url}/   API: {url}/v1   API key of tenant {plan.credentials.tenant}: "
-        f"{plan.credentials.api_key}\n"
-        f"Talk to it with `headrace chat`, ask ClickHouse with `headrace sql`. Logs: {plan.directory.logs}. "
-        f"Ctrl-C stops everything.\n",
+        f"\nReady. Ctrl-C stops everything.\n\n"
+        f"  playground  {url}/\n"
+        f"  API         {url}/v1\n"
+        f"  API key     {plan.credentials.api_key}  (tenant {plan.credentials.tenant})\n"
+        f"  logs        {plan.directory.logs}\n\n"
+        f"Talk to it with `headrace chat`, ask ClickHouse with `headrace sql`.\n",
         markup=False,
         soft_wrap=True,
     )
