@@ -29,7 +29,7 @@ def split_model_version(text: str) -> tuple[str, str]:
     """`chat@v3` -> (`chat`, `v3`). Raises InvalidName."""
     name, at, version = text.partition("@")
     if not (at and _MODEL.fullmatch(name) and _MODEL.fullmatch(version)):
-        raise InvalidName(f"{text!r} is not a pinned model version: write it as name@version, such as chat@v3")
+        raise InvalidName(f"{text!r} is not a pinned version: write it as name@version, such as chat@v3")
     return name, version
 
 

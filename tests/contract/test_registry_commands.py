@@ -86,9 +86,9 @@ def test_an_adapter_is_added_for_a_model_that_is_there(
         (["models", "add", "chat@v1", "--location", "/nowhere"], "there is no such folder"),
         (["routes", "set", "chat", "nothing@v9"], "there is no model version 'nothing@v9'"),
         (["routes", "set", "chat@v1", "nothing@v9"], "an alias has no @ in it"),
-        (["adapters", "add", "tone", *ELSEWHERE, "--model", "chat@v1"], "'tone' is not a pinned model version"),
-        (["adapters", "add", "acme/tone@v1", *ELSEWHERE, "--model", "chat@v1"], "is not a pinned model version"),
-        (["adapters", "add", "tone@v1", *ELSEWHERE, "--model", "chat"], "'chat' is not a pinned model version"),
+        (["adapters", "add", "tone", *ELSEWHERE, "--model", "chat@v1"], "'tone' is not a pinned version"),
+        (["adapters", "add", "acme/tone@v1", *ELSEWHERE, "--model", "chat@v1"], "is not a pinned version"),
+        (["adapters", "add", "tone@v1", *ELSEWHERE, "--model", "chat"], "'chat' is not a pinned version"),
         (["adapters", "add", "tone@v1", "--location", "/nowhere", "--model", "chat@v1"], "there is no such folder"),
     ],
 )

@@ -71,5 +71,5 @@ def test_a_pinned_version_splits_and_names_its_deployment() -> None:
     assert split_model_version("SmolLM2@v1.5") == ("SmolLM2", "v1.5")
     assert deployment_for("SmolLM2@v1.5") == "smollm2-v1-5"
     for wrong in ("chat", "chat@", "@v1", "a@b@c"):
-        with pytest.raises(InvalidName, match="pinned model version"):
+        with pytest.raises(InvalidName, match="pinned version"):
             split_model_version(wrong)
