@@ -17,12 +17,15 @@ OUTPUT_TOKENS: Final = 64
 Prompts = list[tuple[int, ...]]
 
 
-def smollm2_engine(*, slots: int = 32, prefix_cache_bytes: int = 0, adapter_places: int = 0) -> TorchEngine:
+def smollm2_engine(
+    *, slots: int = 32, prefix_cache_bytes: int = 0, adapter_places: int = 0, quantization: str = "none"
+) -> TorchEngine:
     """Ours, warm, in bf16 with the compiled kernels."""
     cache_dir = load_settings()[0].cache_dir
     engine = load_torch_engine(
         ensure_smollm2(cache_dir, lambda progress: None),
         dtype="bfloat16",
+        quantization=quantization,
         slots=slots,
         max_context_tokens=2048,
         kernels_dir=cache_dir / "kernels",
