@@ -20,6 +20,8 @@ from tests.batching import Request, run_batch
 from tests.fake_vllm import FakeVllm
 from tests.tiny_model import make_tiny_model
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
+
 SLOTS, CONTEXT = 4, 64
 PROMPTS = ((5, 9, 11), (17,), (3, 4, 5, 6, 8, 10, 12), (21, 20))
 

@@ -17,6 +17,8 @@ from tests.batching import Request, run_batch
 from tests.fake_vllm import POISON, EngineDeadError, FakeVllm, LoRARequest
 from tests.tiny_model import make_tiny_model
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
+
 Opener = Callable[..., tuple[VllmEngine, FakeVllm]]
 
 
