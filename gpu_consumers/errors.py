@@ -58,3 +58,9 @@ class ProfileFileError(GpuConsumerError):
     """A file of a profile can't be written."""
 
     code = "profile_file"
+
+
+class MemoryShortError(GpuConsumerError):
+    """A model, or a step of it, does not fit into the memory that is there."""
+
+    code = "memory_short"

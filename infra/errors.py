@@ -193,6 +193,35 @@ class ProfileFileUnusable(InfraError):
         super().__init__(f"{option} {str(path)!r} can't be written: {why}.")
 
 
+class ContenderInvalid(InfraError):
+    code = "contender_invalid"
+    exit_code = 2
+
+    def __init__(self, written: str, suffix: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"{suffix!r} in {written!r} is none of {', '.join(known)}: write a model as NAME or NAME:DTYPE."
+        )
+
+
+class ModelNotComparable(InfraError):
+    code = "model_not_comparable"
+    exit_code = 2
+
+    def __init__(self, model: str, engine: str) -> None:
+        super().__init__(
+            f"{model!r} runs on the {engine} engine, which tells no probabilities of a text: models of the torch "
+            f"engine can be compared, and directories."
+        )
+
+
+class ComparisonTextUnusable(InfraError):
+    code = "comparison_text_unusable"
+    exit_code = 2
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"--text {str(path)!r} can't be used: {why}.")
+
+
 class ModelFolderInvalid(InfraError):
     code = "model_folder_invalid"
     exit_code = 2

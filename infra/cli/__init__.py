@@ -19,7 +19,7 @@ COMMANDS = {
     "sink": ("infra.cli.parts:sink", "Run one ClickHouse sink"),
     "tenants": ("infra.cli.tenants:tenants", "List tenants, add one, change its limits"),
     "keys": ("infra.cli.keys:keys", "List, add and revoke API keys"),
-    "models": ("infra.cli.models:models", "List and add model versions"),
+    "models": ("infra.cli.models:models", "List and add model versions, and compare two"),
     "routes": ("infra.cli.routes:routes", "Show and set what model aliases resolve to"),
     "dead-letters": (
         "infra.cli.dead_letters:dead_letters",

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from eventlog.clock import now_us
+from infra.cli.compare import compare
 from infra.cli.context import registry_access
 from infra.cli.tables import show_table
 from infra.model_folder import context_tokens_of, unseen_context_tokens
@@ -18,7 +19,10 @@ _POSITIVE = click.IntRange(min=1)
 
 @click.group()
 def models() -> None:
-    """List and add model versions."""
+    """List, add and compare model versions."""
+
+
+models.add_command(compare)
 
 
 @models.command("list")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ import click
 from rich.console import Console
 
 from infra.cli.context import settings_with_warnings
+from infra.cli.waiting import telling
 from infra.errors import ProfileFileUnusable
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def _run(settings: Settings, load: Load, until: Any, trace: Path | None, engine_
     is_echo = registered.engine == "echo"
     device = _device_of(registered.engine, settings)
     busy_before = os.getloadavg()[0]
-    with _telling(console) as told:
+    with telling(console) as told:
         told(f"loading {registered.location}")
         tokenizer = open_tokenizer(registered.tokenizer)
         engine = open_engine(
@@ -177,16 +176,6 @@ def _threads(is_echo: bool) -> int:
     import torch
 
     return torch.get_num_threads()
-
-
-@contextmanager
-def _telling(console: Console) -> Iterator[Any]:
-    """Says what is being done: a spinner on a terminal, nothing elsewhere."""
-    if not console.is_terminal:
-        yield lambda what: None
-        return
-    with console.status("") as status:
-        yield lambda what: status.update(f"{what} ...")
 
 
 def _check_writable(option: str, path: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,16 @@ def read_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
             f"{len(missing)} weights are not in {str(path)!r}: {', '.join(missing[:3])}, ...; fetch the model again"
         )
     return model  # type: ignore[no-any-return]
+
+
+def import_architecture(path: Path) -> None:
+    """Import what transformers has for the model, which takes seconds, and read none of its weights.
+
+    Raises ModelFilesMissingError. An architecture that transformers does not know is left to who reads the weights.
+    """
+    config = read_config(path)
+    with torch.device("meta"), contextlib.suppress(ValueError, KeyError):
+        AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
 
 
 def eos_token_ids(*sources: int | list[int] | None) -> frozenset[int]:

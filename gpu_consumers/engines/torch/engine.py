@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -13,9 +14,11 @@ from torch import Tensor
 from gpu_consumers.adapter_gate import PutWeights
 from gpu_consumers.engine import EngineInfo, KvUse
 from gpu_consumers.engines.parts import Around, uninstrumented
+from gpu_consumers.engines.scoring import Scored
 from gpu_consumers.engines.slots import SlotTable, StepWork
-from gpu_consumers.engines.torch.batch import build_batch
+from gpu_consumers.engines.torch.batch import StepBatch, build_batch
 from gpu_consumers.engines.torch.decode_graphs import CudaCapture, DecodeGraphs
+from gpu_consumers.engines.torch.footprint import tensor_bytes
 from gpu_consumers.engines.torch.kv_memory import Claim, KvLayout, KvMemory
 from gpu_consumers.engines.torch.lora_layout import LoraLayout
 from gpu_consumers.engines.torch.lora_memory import LoraMemory
@@ -23,9 +26,10 @@ from gpu_consumers.engines.torch.model import CausalModel
 from gpu_consumers.engines.torch.parallel.orders import Order, Peers
 from gpu_consumers.engines.torch.prefix import cache_salt
 from gpu_consumers.engines.torch.sampler import NOT_GUIDED, Sampler
+from gpu_consumers.engines.torch.scoring import CHUNK_TOKENS, scored
 from gpu_consumers.engines.torch.warm_up import warm_up_plans
 from gpu_consumers.grammar import GrammarCompiler
-from gpu_consumers.plan import Admission, StepPlan, StepResult
+from gpu_consumers.plan import Admission, PrefillChunk, StepPlan, StepResult
 from gpu_consumers.sampling import Draw
 from models.tokenizer import Tokenizer
 
@@ -110,6 +114,14 @@ class TorchEngine:
     def kv_bytes(self) -> int:
         """Of KV memory."""
         return self._memory.bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        return tensor_bytes(self._model.embedding, self._model.layers, self._model.norm, self._model.head)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        return self._memory.bytes // self._memory.capacity_tokens
 
     @property
     def device(self) -> torch.device:
@@ -208,6 +220,25 @@ class TorchEngine:
     def cached_tokens(self, tenant: str, token_ids: Sequence[int], adapter: str | None = None) -> int:
         return self._memory.cached_tokens(cache_salt(tenant, adapter), token_ids)
 
+    @torch.inference_mode()
+    def score(self, token_ids: Sequence[int], first: int, kept: Collection[int] = ()) -> Scored:
+        try:
+            logits = self._logits_of(token_ids)
+            return scored(logits, token_ids, first, kept, vocabulary_size=self._info.vocabulary_size)
+        finally:
+            self._memory.release(0)
+
+    def _logits_of(self, token_ids: Sequence[int]) -> Iterator[Tensor]:
+        """Behind every token of a sequence that runs by itself in slot 0, in chunks [tokens, vocabulary]."""
+        for start in range(0, len(token_ids), CHUNK_TOKENS):
+            tokens = tuple(token_ids[start : start + CHUNK_TOKENS])
+            self._memory.make_room({0: start + len(tokens)})
+            batch = self._batch(StepWork((PrefillChunk(0, tokens, start, last=True),), (), {}))
+            rows = torch.arange(len(tokens), device=self._device)
+            logits = self._model.forward(replace(batch, output_rows=rows, output_slots=(0,) * len(rows)), self._memory)
+            assert logits is not None, "only rank 0 has logits"
+            yield logits
+
     def kv_use(self) -> KvUse:
         return KvUse(self._slots.computed_tokens, self._memory.capacity_tokens)
 
@@ -278,13 +309,15 @@ class TorchEngine:
                 return self._graphs.forward(work.decodes), tuple(decode.slot for decode in work.decodes)
         with self._around("build"):
             work = self._adapters.together(work)
-            batch = build_batch(
-                work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype,
-                windows=self._windows, compiled=self._model.kernels is not None,
-            )  # fmt: skip
-            batch = self._adapters.on(batch, work)
+            batch = self._adapters.on(self._batch(work), work)
         with self._around("forward"), _threads_for(len(batch.token_ids)):
             return self._model.forward(batch, self._memory), batch.output_slots
+
+    def _batch(self, work: StepWork) -> StepBatch:
+        return build_batch(
+            work, self._memory, query_heads=self._model.query_heads, dtype=self._dtype,
+            windows=self._windows, compiled=self._model.kernels is not None,
+        )  # fmt: skip
 
 
 @contextmanager
