@@ -39,7 +39,7 @@ def quantized(weight: Tensor) -> Int8Weight:
 
     weight: [outputs, inputs].
     """
-    wide = weight.float()
+    wide = weight.contiguous().float()
     scales = wide.abs().amax(dim=1).div_(127)
     values = (wide / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_().to(torch.int8)
     return Int8Weight(values, scales)
@@ -78,10 +78,11 @@ class Int8Linear:
         self._bias, self._kernels = bias, kernels
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._kernels.int8_linear(x, self._weights, self._scales, self._bias, None, self._outputs)
+        return self._kernels.int8_linear(x.contiguous(), self._weights, self._scales, self._bias, None, self._outputs)
 
     def added_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + x W^T + b, in one pass over the result."""
+        x, residual = x.contiguous(), residual.contiguous()
         return self._kernels.int8_linear(x, self._weights, self._scales, self._bias, residual, self._outputs)
 
 
