@@ -25,21 +25,20 @@ from gpu_consumers.answer_writer import AnswerWriter, WriterStopped
 from gpu_consumers.drain import Drain
 from gpu_consumers.engine import Engine
 from gpu_consumers.entrance import Entrance
-from gpu_consumers.errors import EngineFailedError
 from gpu_consumers.generation import Failure, Generation, Model
 from gpu_consumers.metrics import WorkerMetrics
 from gpu_consumers.output import FinishReason
-from gpu_consumers.plan import StepPlan, StepResult
+from gpu_consumers.plan import StepResult
 from gpu_consumers.scheduler import Scheduler
 from gpu_consumers.sequence import why_not_servable
 from gpu_consumers.step import Step
 from gpu_consumers.step_costs import StepCosts
+from gpu_consumers.step_runner import StepRunner
 from gpu_consumers.telemetry import Load, WorkerTelemetry
 from gpu_consumers.work import Cancel, Drop, Leave, Message, Prepared, Wake, Weights, Work
 from schemas.events import GenerationFailed, GenerationFinished
 
 _IDLE_SECONDS = 1.0
-_STEPS_IN_MEAN = 8
 
 log = logging.getLogger("headrace.worker")
 
@@ -78,8 +77,7 @@ class Worker:
         self._scheduler = Scheduler(engine.info, cached_tokens=engine.cached_tokens)
         self._active: dict[str, Active] = {}
         self._unwritten: dict[str, Active] = {}
-        self._costs: StepCosts | None = None
-        self._mean_step_us = 0.0  # the newest count most
+        self._steps = StepRunner(engine, metrics, telemetry.statistics)
         self._drain: Drain | None = None
 
     def run(self) -> None:
@@ -116,7 +114,7 @@ class Worker:
 
     def set_step_costs(self, costs: StepCosts) -> None:
         """What the engine's steps were measured to take; before `run`."""
-        self._costs = costs
+        self._steps.measured = costs
         self._scheduler.set_step_costs(costs)
 
     def _leave(self, message: Leave) -> None:
@@ -131,8 +129,7 @@ class Worker:
         if self._drain is None:
             return False
         batch = [active.unfinished for active in self._active.values()]
-        costs = self._costs or StepCosts(self._mean_step_us, 0.0, 0.0)
-        if not self._drain.is_over(batch, costs, monotonic()):
+        if not self._drain.is_over(batch, self._steps.costs, monotonic()):
             return False
         log.info("drained: %d requests that run go on elsewhere", len(batch))
         return True
@@ -227,7 +224,7 @@ class Worker:
         self._note_slots(step)
         if not step.plan.is_empty:
             self._announce(step)
-            result = self._execute(step.plan)
+            result = self._steps.run(step.plan, unfinished_requests=len(self._active))
             if self._stop.is_set():
                 return
             self._take_result(result)
@@ -253,27 +250,6 @@ class Worker:
             self._writer.started(active.generation, now, lost, cached_tokens=cached_tokens)
             self._metrics.cached_prompt_tokens.inc(cached_tokens)
             self._metrics.queue_seconds.observe((now - active.work.pulled_at_us) / 1e6)
-
-    def _execute(self, plan: StepPlan) -> StepResult:
-        began = monotonic()
-        try:
-            result = self._engine.execute(plan)
-        except Exception as error:
-            raise EngineFailedError(
-                f"the engine {self._engine.info.name} failed with {type(error).__name__}: {error}; "
-                f"{len(self._active)} unfinished requests go to the next worker"
-            ) from error
-        seconds = monotonic() - began
-        self._mean_step_us += (seconds * 1e6 - self._mean_step_us) / _STEPS_IN_MEAN
-        prompt_tokens = sum(len(chunk.token_ids) for chunk in plan.prefills if chunk.slot not in result.deferred)
-        self._metrics.steps.inc()
-        self._metrics.deferred_steps.inc(bool(result.deferred))
-        self._metrics.step_seconds.observe(seconds)
-        self._metrics.prompt_tokens.inc(prompt_tokens)
-        self._metrics.generation_tokens.inc(len(result.tokens))
-        if prompt_tokens or plan.decodes:  # else it only took slots back
-            self._statistics.add(seconds, prompt_tokens, len(result.tokens))
-        return result
 
     def _take_result(self, result: StepResult) -> None:
         now = now_us()
