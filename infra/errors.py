@@ -197,9 +197,10 @@ class ContenderInvalid(InfraError):
     code = "contender_invalid"
     exit_code = 2
 
-    def __init__(self, written: str, suffix: str, known: Sequence[str]) -> None:
+    def __init__(self, written: str, known: Sequence[str]) -> None:
         super().__init__(
-            f"{suffix!r} in {written!r} is none of {', '.join(known)}: write a model as NAME or NAME:DTYPE."
+            f"{written!r} names no model with a number format: write NAME, NAME:DTYPE, NAME:int8 or NAME:DTYPE:int8, "
+            f"of {', '.join(known)}."
         )
 
 

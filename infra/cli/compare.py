@@ -49,15 +49,15 @@ def compare(
 ) -> None:
     """Hold two models against each other: quality on a text, agreement, speed, memory.
 
-    A and B are each a directory, `smollm2`, or what a registry knows (a version, an alias, a deployment); a dtype may
-    follow, as in `smollm2:float32` (bfloat16, float16 or float32; HEADRACE_DTYPE without one). They run one after the
-    other, on the engine that would serve them. Nothing is written to any log, and no broker is needed but for
-    registered models.
+    A and B are each a directory, `smollm2`, or what a registry knows (a version, an alias, a deployment). A number
+    format may follow, as in `smollm2:float32`, `smollm2:int8`, `smollm2:float32:int8`; without one HEADRACE_DTYPE and
+    HEADRACE_QUANTIZATION say it. They run one after the other, on the engine that would serve them. Nothing is written
+    to any log, and no broker is needed but for registered models.
     """
     settings = settings_with_warnings()
     given: dict[str, Any] = {"device": device, "threads": threads}
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
-    contenders = [contender(written, settings.dtype) for written in (a, b)]
+    contenders = [contender(written, Contender("", settings.dtype, settings.quantization)) for written in (a, b)]
     text = comparison_text(text_file)
     console = Console(stderr=True) if as_json else Console()
     busy = os.getloadavg()[0] / (os.cpu_count() or 1)
@@ -126,7 +126,14 @@ def _subject(settings: Settings, contender: Contender, model: ModelRegistered) -
     from models.tokenizer import open_tokenizer
 
     # Steps of the engine's own size: in smaller ones prompts and decodes may never come apart.
-    own = replace(settings, dtype=contender.dtype, slots=MANY, max_step_tokens=None, tensor_parallel=1)
+    own = replace(
+        settings,
+        dtype=contender.dtype,
+        quantization=contender.quantization,
+        slots=MANY,
+        max_step_tokens=None,
+        tensor_parallel=1,
+    )
     worker = worker_settings(own, BrokerProfile("none:0"), model.deployment)
     return Subject(
         contender.label,

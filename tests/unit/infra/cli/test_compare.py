@@ -43,13 +43,23 @@ def test_json_is_the_numbers_and_nothing_else(tmp_path: Path, capsys: pytest.Cap
     assert set(numbers["a"]["decode_tokens_per_second"]) == {"1", "16"}
 
 
+def test_int8_takes_less_memory_for_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_tiny_model(tmp_path / "tiny")
+    assert compare("./tiny:float32", "./tiny:float32:int8", "--seconds", "0.02", "--json") == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["b"]["model"] == "tiny:float32:int8"
+    assert numbers["b"]["weight_bytes"] < 0.6 * numbers["a"]["weight_bytes"]
+    assert numbers["b"]["kv_bytes_per_token"] == numbers["a"]["kv_bytes_per_token"]
+    assert 0.5 < numbers["agreement"]["same_greedy"] < 1.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
         (["echo", "echo"], 2, "'echo' runs on the echo engine, which tells no probabilities"),
         (["nobody", "echo"], 2, "neither a model's directory nor built in"),
         (["./nowhere", "echo"], 1, "no config.json"),
-        (["echo:int3", "echo"], 2, "'int3' in 'echo:int3' is none of"),
+        (["echo:int3", "echo"], 2, "'echo:int3' names no model with a number format"),
         (["echo", "echo", "--text", "gone.txt"], 2, "--text 'gone.txt' can't be used: No such file"),
         (["echo"], 2, "Missing argument 'B'"),
     ],
