@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from typing import Any, Final
 
 from gateway.errors import InvalidRequest
@@ -14,6 +15,9 @@ from gateway.fields import Fields, show
 
 ANY_OBJECT: Final = '{"type":"object"}'
 """The schema of `json_object`: some JSON object."""
+
+MOST_LEVELS: Final = 100
+"""Objects and lists in each other in a schema. No engine compiles much more, and Python's own bound moves."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DEFAULT_NAME = "response"
@@ -62,10 +66,12 @@ def text_format_of(json_schema: str | None) -> dict[str, Any]:
         return {"type": "json_object"}
     try:
         schema = json.loads(json_schema)
-        json.dumps(schema, allow_nan=False)  # it goes into a response, which must stay JSON
+        # It goes into a response, which must stay JSON that anybody reads.
+        is_shown = isinstance(schema, dict) and not _is_deep(schema)
+        json.dumps(schema if is_shown else {}, allow_nan=False)
     except (ValueError, RecursionError):
-        schema = None
-    if not isinstance(schema, dict):
+        is_shown = False
+    if not is_shown:
         schema = {}
     title = schema.get("title")
     name = title if isinstance(title, str) and _NAME.fullmatch(title) else _DEFAULT_NAME
@@ -93,14 +99,24 @@ def _schema(fields: Fields) -> str:
         raise _missing(fields, "schema", "a JSON schema")
     if not isinstance(schema, dict):
         fields.wrong("schema", schema, "a JSON schema as an object")
+    if _is_deep(schema):
+        reason = f"is nested more than {MOST_LEVELS} levels deep"
+        raise InvalidRequest(f"{fields.param('schema')} {reason}", param=fields.param("schema"))
     try:
         text = json.dumps({"title": name} | schema, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except RecursionError:
-        raise InvalidRequest(f"{fields.param('schema')} is nested too deeply", param=fields.param("schema")) from None
     except ValueError:  # such as 1e400, which is infinity to Python's parser
         reason = "holds a number that no 64-bit float can hold"
         raise InvalidRequest(f"{fields.param('schema')} {reason}", param=fields.param("schema")) from None
     return fields.writable("schema", text)
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether it has more levels than MOST_LEVELS; takes any number of them."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        parts = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [inner for inner in chain.from_iterable(parts) if isinstance(inner, dict | list)]
+    return bool(level)
 
 
 def _missing(fields: Fields, name: str, what: str) -> InvalidRequest:

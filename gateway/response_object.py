@@ -7,6 +7,7 @@ HTTP call.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gateway.json_output import text_format_of
@@ -43,12 +44,12 @@ def response_object(
         "reasoning": {"effort": None, "summary": None},
         "service_tier": "default",
         "store": True,
-        "temperature": 1.0 if request.temperature is None else request.temperature,
+        "temperature": _asked(request.temperature, 1.0),
         "text": {"format": text_format_of(request.json_schema)},
         "tool_choice": "auto",
         "tools": [],
         "top_logprobs": request.top_logprobs or 0,
-        "top_p": 1.0 if request.top_p is None else request.top_p,
+        "top_p": _asked(request.top_p, 1.0),
         "truncation": "disabled",
         "usage": _usage(terminal),
         "user": request.end_user,
@@ -91,6 +92,13 @@ def status_of(terminal: TerminalEvent) -> str:
 def cached_tokens(terminal: TerminalEvent) -> int:
     """Of the prompt, those that the worker had already."""
     return terminal.cached_prompt_tokens if isinstance(terminal, GenerationFinished) else 0
+
+
+def _asked(number: float | None, default: float) -> float | None:
+    """None for what is not finite: JSON has no such number, and some service may have written one to the log."""
+    if number is None:
+        return default
+    return number if math.isfinite(number) else None
 
 
 def _usage(terminal: TerminalEvent | None) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from gateway.errors import InvalidRequest
 from gateway.fields import Fields
-from gateway.json_output import ANY_OBJECT, response_format_schema, text_format_of, text_format_schema
+from gateway.json_output import ANY_OBJECT, MOST_LEVELS, response_format_schema, text_format_of, text_format_schema
 
 
 class Step(BaseModel):
@@ -100,14 +100,26 @@ def test_a_wrong_format_is_told_with_its_place(value: Any, param: str, shown: st
     assert param in caught.value.message
 
 
-def test_a_schema_that_is_nested_too_deeply_is_told() -> None:
+def deep(levels: int) -> dict[str, Any]:
     schema: dict[str, Any] = {}
-    for _ in range(100_000):
+    for _ in range(levels - 1):
         schema = {"not": schema}
-    with pytest.raises(InvalidRequest, match="nested"):
+    return schema
+
+
+@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 1_000, 100_000])
+def test_a_schema_that_is_nested_too_deeply_is_told(levels: int) -> None:
+    schema = deep(levels)
+    with pytest.raises(InvalidRequest, match="more than 100 levels deep"):
         of_chat({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}})
     while schema:  # else it is taken down recursively
         schema = schema.pop("not")
+
+
+def test_as_many_levels_as_are_allowed_are_kept_and_told() -> None:
+    schema = of_chat({"type": "json_schema", "json_schema": {"name": "a", "schema": deep(MOST_LEVELS)}})
+    assert text_format_of(schema)["schema"] == {"title": "a"} | deep(MOST_LEVELS)
+    assert text_format_of(json.dumps(deep(MOST_LEVELS + 1)))["schema"] == {}
 
 
 def test_a_schema_with_a_number_beyond_all_floats_is_told() -> None:

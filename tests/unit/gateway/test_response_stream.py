@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -220,6 +221,13 @@ def test_what_was_asked_for_is_told_in_the_response() -> None:
     assert snapshot.text is not None
     assert snapshot.text.format is not None
     assert (snapshot.text.format.type, getattr(snapshot.text.format, "name", None)) == ("json_schema", "sizes")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_what_some_service_asked_for_and_json_can_not_tell_is_null(number: float) -> None:
+    snapshot = folded([], submitted(temperature=number, top_p=number)).snapshot()
+    assert (snapshot["temperature"], snapshot["top_p"]) == (None, None)
+    Response.model_validate_json(json.dumps(snapshot, allow_nan=False))
 
 
 @pytest.mark.parametrize(
