@@ -1,9 +1,8 @@
 """Watches that what is done is committed, too. Pure.
 
-Faust counts acknowledged records by itself, and its count can stick: when acknowledgements that it has taken for a
-commit are lost with it (the commit was discarded), the records that follow stand behind a gap that nobody will ever
-fill, and nothing is committed any more, while records go on to be taken and done. Nobody sees it until the process
-ends, and then all since the gap is read and decided again.
+What may be committed is our own count (`streams/progress.py`), but when and whether it is, is Faust's and the broker's
+business. Should commits hang while records go on to be taken and done, nobody would see it until the process ends, and
+then all since the last commit is read and decided again.
 """
 
 from __future__ import annotations
