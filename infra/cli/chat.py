@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import click
 
@@ -22,11 +23,17 @@ _HELP = "Ctrl-C cancels the running answer; /new forgets the conversation; /quit
 @click.command()
 @click.option("--model", default="smollm2", show_default=True, help="An alias, name@version, or a LoRA adapter.")
 @click.option("--system", help="Instructions that stand before the conversation.")
-def chat(model: str, system: str | None) -> None:
+@click.option(
+    "--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True,
+    help="0 takes the likeliest token; a small model wanders off at the API's default of 1.",
+)  # fmt: skip
+@click.option("--seed", type=int, help="Makes an answer at a temperature above 0 the same each time.")
+def chat(model: str, system: str | None, temperature: float, seed: int | None) -> None:
     """Talk to a model. The answer streams; a lost connection is resumed where it stood."""
     with suppress(ImportError):
         import readline  # noqa: F401 - input() edits lines and keeps their history where this is there
     url, api_key = gateway_and_key(settings_with_warnings())
+    sampling = {"temperature": temperature, "seed": seed}
     start: list[ChatMessage] = [ChatMessage(role="system", content=system)] if system else []
     history = list(start)
     with gateway_errors(url), SyncStream(url, api_key=api_key) as stream:
@@ -36,7 +43,7 @@ def chat(model: str, system: str | None) -> None:
                 history = list(start)
             elif line:
                 history.append(ChatMessage(role="user", content=line))
-                history.append(ChatMessage(role="assistant", content=_answer(stream, model, history)))
+                history.append(ChatMessage(role="assistant", content=_answer(stream, model, history, sampling)))
 
 
 @contextmanager
@@ -79,14 +86,14 @@ def problem_with(end: ResponseEnd) -> str:
     return "" if end.status == "completed" else f"{end.status}: {reason}" if reason else end.status
 
 
-def _answer(stream: SyncStream, model: str, history: Sequence[ChatMessage]) -> str:
+def _answer(stream: SyncStream, model: str, history: Sequence[ChatMessage], sampling: Mapping[str, Any]) -> str:
     """Write the answer to standard output as it comes, and what went wrong to standard error; the text.
 
     Ctrl-C cancels the answer.
     """
     text: list[str] = []
     try:
-        response = stream.create(model=model, input=history)
+        response = stream.create(model=model, input=history, **sampling)
         problem = problem_with(_show(response, text))
     except headrace_client.RequestProblem as error:
         problem = f"failed: {error.message}"
