@@ -28,10 +28,10 @@ _MOST_STEPS: Final = 1000  # of a run that waits for the first that counts
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Tokens a second, of all sequences together.
+    """Tokens a second, of all sequences together, in the median of steps: one that was held up counts as one.
 
-    decode_one, decode_many: in steps of a batch of 1 and of `many` that do nothing but decode; the median of the steps.
-    prefill: of prompts, in the mean.
+    decode_one, decode_many: of a batch of 1 and of `many`, in steps that do nothing but decode.
+    prefill: of prompts that fill the step.
     """
 
     decode_one: float
@@ -67,8 +67,7 @@ def measure_speed(engine: Engine, model: Model, watch: Stopwatch) -> Speed:
     one, several = (_decode(engine, model, decoding, count, watch) for count in (1, many))
     prefilling = Load(min(_PROMPT_TOKENS, longest - 1), 1, min(_PROMPTS, many), temperature=0.0)
     steps = _steps(engine, model, prefilling, watch, lambda step: step.prompt_tokens > 0)
-    prefill = sum(step.prompt_tokens for step in steps) / sum(step.seconds for step in steps)
-    return Speed(one, several, many, prefill)
+    return Speed(one, several, many, median(step.prompt_tokens / step.seconds for step in steps))
 
 
 def _decode(engine: Engine, model: Model, load: Load, concurrency: int, watch: Stopwatch) -> float:
