@@ -24,6 +24,10 @@ class Presence:
         """Whether there is at most one tenant around."""
         return len(self._seen) < 2
 
+    def __len__(self) -> int:
+        """Tenants that are around."""
+        return len(self._seen)
+
     def arrived(self, tenant: str) -> None:
         self._arrived.add(tenant)
 

@@ -53,6 +53,16 @@ class RunningBatch:
         """It has more than its share of the slots, or of the memory."""
         return self.slots.is_above(tenant) or self.blocks.is_above(tenant)
 
+    @property
+    def expects_newcomers(self) -> bool:
+        """Whether a tenant is around that has less than half of its share of the slots: its next request may come in
+        any step, or waits already."""
+        return len(self.presence) > sum(1 for tenant in self.slots.tenants if not self.slots.is_far_below(tenant))
+
+    def has_enough(self, tenant: str) -> bool:
+        """It has several slots, and half of its share of them or more."""
+        return self.slots.held(tenant) > 1 and not self.slots.is_far_below(tenant)
+
     def missing_blocks(self, sequence: Sequence) -> int:
         """How many blocks there are too few to admit it; 0 or less: it has room.
 

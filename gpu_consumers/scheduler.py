@@ -230,7 +230,7 @@ class Scheduler:
     def _give_slots(self, now_us: int) -> list[Running]:
         """Admit as many as this step can begin to prefill, in a free slot or in the place of others."""
         admitted: list[Running] = []
-        precedence = Precedence(self._is_above, self._tolerance())
+        precedence = Precedence(self._bites_only, self._tolerance())
         while (
             turn := self._waiting.next(now_us, self._forecast.can_finish, precedence)
         ) is not None and self._has_tokens_for(turn):
@@ -251,16 +251,16 @@ class Scheduler:
 
     def _has_tokens_for(self, turn: Turn) -> bool:
         """Whether those that prefill before it leave it a token of this step."""
-        is_above = self._is_above(turn.sequence.tenant)
+        bites = self._bites_only(turn.sequence.tenant)
         decoding = sum(1 for running in self._batch if not running.remaining_tokens)
         budget_tokens = self._limit.tokens - decoding
-        if is_above:
+        if bites:
             budget_tokens = min(budget_tokens, self._bites.tokens(self._forecast.costs, decoding))
         before = sum(
             running.remaining_tokens
             for running in self._batch
             if running.remaining_tokens
-            and (running.rank < turn.rank or (running.rank == turn.rank and self._is_above(running.tenant) == is_above))
+            and (running.rank < turn.rank or (running.rank == turn.rank and self._bites_only(running.tenant) == bites))
         )
         return before < budget_tokens
 
@@ -294,11 +294,19 @@ class Scheduler:
 
     def _plan_prefills(self, budget_tokens: int, decodes: int) -> tuple[PrefillChunk, ...]:
         prefilling = [running for running in self._batch if running.remaining_tokens]
-        above = {running.tenant for running in prefilling if self._is_above(running.tenant)}
-        gives_way = any(running.tenant not in above for running in prefilling)
-        bite_tokens = self._bites.next(self._forecast.costs, decodes, gives_way=gives_way) if above else 0
-        parts = share_out(prefilling, budget_tokens, above, bite_tokens)
+        biting = {running.tenant for running in prefilling if self._bites_only(running.tenant)}
+        gives_way = any(running.tenant not in biting for running in prefilling)
+        bite_tokens = self._bites.next(self._forecast.costs, decodes, gives_way=gives_way) if biting else 0
+        parts = share_out(prefilling, budget_tokens, biting, bite_tokens)
         return tuple(self._in_flight.prefill(running, tokens) for running, tokens in parts)
 
     def _is_above(self, tenant: str) -> bool:
         return self._shares_slots and self._batch.is_above(tenant)
+
+    def _bites_only(self, tenant: str) -> bool:
+        """It prefills in bites: it has more than its share, or enough and wants more, while newcomers are expected."""
+        if not self._shares_slots:
+            return False
+        if self._batch.is_above(tenant):
+            return True
+        return self._batch.has_enough(tenant) and self._waiting.is_waiting(tenant) and self._batch.expects_newcomers
