@@ -31,4 +31,5 @@ def ensure_smollm2_with_progress(cache_dir: Path, console: Console) -> Path:
     try:
         return ensure_smollm2(cache_dir, report)
     finally:
-        bar.stop()
+        if task is not None:  # it ends with a new line, even where it never began
+            bar.stop()
