@@ -27,7 +27,7 @@ def shown(comparison: Comparison, remark: str | None = None) -> str:
 
 
 def cells(comparison: Comparison, row: str) -> list[str]:
-    [line] = [line for line in shown(comparison).splitlines() if line.startswith(row)]
+    [line] = [line for line in shown(comparison).splitlines() if line.startswith(f"{row}  ")]
     return line.removeprefix(row).split()
 
 
