@@ -1,13 +1,13 @@
-// y = x W^T + b with W in int8, one scale for each output, for a processor with AVX512-VNNI. Elsewhere this file is empty.
+// y = x W^T + b with W in int8, one scale for each output, on a processor with AVX512-VNNI. Elsewhere this is empty.
 //
-// x becomes integers on the way, each row by itself: x = step * v, where v is rounded to whole steps. A step is such
-// that three times the row's root mean square is 127 steps. The few numbers beyond have two digits, v = 128 * high + low,
-// each of which fits in int8; only the places where some high is not zero are multiplied a second time. A row with a
-// step of max |x| / 127 and no second digit, as is usual, loses ten times as much to its rounding: activations of language
-// models have a few numbers that are far larger than the rest (Dettmers et al., LLM.int8(), NeurIPS 2022).
+// x becomes integers on the way, each row by itself: x = step * v, rounded to whole steps, and 127 steps are three times
+// the row's root mean square. The few numbers beyond have two digits, v = 128 * high + low, each of them an int8: only
+// where some `high` is not 0 the weights are multiplied a second time. The usual step, max |x| / 127, needs no second
+// digit, but activations have a few numbers that are far larger than the rest (Dettmers et al., LLM.int8(), NeurIPS
+// 2022): it costs SmolLM2-135M 4% of its perplexity where this costs 0.2%, beside the 0.4% of the weights.
 //
-// Sums are exact, so what comes out for a row does not depend on its neighbours. They are right modulo 2^32 at each moment
-// and fit in 32 bits at the end, for up to 65536 inputs.
+// Sums of integers are exact, so what comes out for a row does not depend on its neighbours. With up to 65536 inputs
+// they fit in 32 bits: if there are second digits, the root mean square of v is 43 at most.
 
 #ifdef __AVX512VNNI__
 
@@ -26,6 +26,8 @@ constexpr float DEVIATIONS = 3.0f;     // of a row's root mean squares are 127 s
 constexpr float LEAST = 1e-30f;        // a row with nothing larger counts as zeros
 
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int8_t Bytes __attribute__((vector_size(LANES)));
 
 // sums[lane] += dot product of the lane's four weights, unsigned, and four inputs, signed. In assembly, since of the
 // intrinsic gcc 12 makes copies of all sums.
@@ -63,7 +65,7 @@ struct Quantized {
     std::unique_ptr<Second[]> second;       // [rows][quads], of which `seconds` are there
     std::unique_ptr<int32_t[]> seconds;     // [rows]
     std::unique_ptr<int32_t[]> excess;      // [rows]: what the 128 that is added to each weight makes of a sum
-    std::unique_ptr<float[]> steps;         // [rows]; NaN where x is not finite
+    std::unique_ptr<float[]> steps;         // [rows]; NaN where x is not finite, and v is 0 there
 
     Quantized(int64_t rows, int64_t inputs) : rows(rows), quads((inputs + QUAD - 1) / QUAD) {
         const int64_t tiles = (rows + MOST_ROWS - 1) / MOST_ROWS;
@@ -78,60 +80,88 @@ struct Quantized {
     int64_t rows_of_tile(int64_t first) const { return rows - first < tile_rows ? rows - first : tile_rows; }
 };
 
-// Of one row: the step, or NaN. most: the bits of the largest |x|, by which NaN is above infinity and that above numbers.
+inline Floats load_floats(const float* x) {
+    Floats values;
+    std::memcpy(&values, x, sizeof values);
+    return values;
+}
+
+inline Floats load_floats(const bf16* x) {
+    typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+    typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+    Halves halves;
+    std::memcpy(&halves, x, sizeof halves);
+    return reinterpret_cast<Floats>(__builtin_convertvector(halves, Words) << 16);
+}
+
+// LANES inputs of a row from `begin` on, with zeros behind the last.
+template <typename T>
+inline Floats inputs_from(const T* x, int64_t begin, int64_t inputs) {
+    if (begin + LANES <= inputs) return load_floats(x + begin);
+    T rest[LANES] = {};
+    std::memcpy(rest, x + begin, (inputs - begin) * sizeof(T));
+    return load_floats(rest);
+}
+
+// Of one row: the step, 0 or NaN. NaN has larger bits than infinity, and that has larger ones than numbers.
 template <typename T>
 float step_of(const T* x, int64_t inputs) {
-    int32_t most = 0;
-    float squares = 0.0f;
-    for (int64_t i = 0; i < inputs; i++) {
-        const float value = widen(x[i]);
-        int32_t bits;
-        std::memcpy(&bits, &value, sizeof bits);
-        bits &= 0x7fffffff;
+    Ints most = {};
+    Floats squares = {};
+    for (int64_t begin = 0; begin < inputs; begin += LANES) {
+        const Floats values = inputs_from(x, begin, inputs);
+        const Ints bits = reinterpret_cast<Ints>(values) & 0x7fffffff;
         most = bits > most ? bits : most;
-        squares += value * value;
+        squares += values * values;
     }
-    if (most >= 0x7f800000) return __builtin_nanf("");
+    int32_t bits = 0;
+    float sum = 0.0f;
+    for (int lane = 0; lane < LANES; lane++) {
+        bits = most[lane] > bits ? most[lane] : bits;
+        sum += squares[lane];
+    }
+    if (bits >= 0x7f800000) return __builtin_nanf("");
     float largest;
-    std::memcpy(&largest, &most, sizeof largest);
+    std::memcpy(&largest, &bits, sizeof largest);
     if (largest < LEAST) return 0.0f;
-    const float usual = DEVIATIONS * __builtin_sqrtf(squares / static_cast<float>(inputs));
+    const float usual = DEVIATIONS * __builtin_sqrtf(sum / static_cast<float>(inputs));
     const float reach = usual < largest ? usual : largest;
     return (reach > largest / 127.0f ? reach : largest / 127.0f) / 127.0f;  // two digits reach 127 * 127 steps
+}
+
+// To the nearest, ties to even. For |value| < 2^22: the sum's last bit is worth 1.
+inline Ints rounded(Floats values) {
+    const Floats shift = 12582912.0f - Floats{};
+    return reinterpret_cast<Ints>(values + shift) - reinterpret_cast<Ints>(shift);
 }
 
 template <typename T>
 void quantize(const T* x, int64_t inputs, int64_t row, Quantized& to) {
     const int64_t first = row / to.tile_rows * to.tile_rows, rows = to.rows_of_tile(first);
     const float step = to.steps[row] = step_of(x, inputs);
-    const float inverse = step > 0.0f ? 1.0f / step : 0.0f;
+    const bool has_numbers = step > 0.0f;  // else v is 0
+    const float inverse = has_numbers ? 1.0f / step : 0.0f;
     int32_t* low = to.low.get() + first * to.quads + row - first;
     Second* second = to.second.get() + row * to.quads;
-    int32_t sum = 0, seconds = 0;
-    for (int64_t begin = 0; begin < inputs; begin += LANES * QUAD) {
-        const int64_t count = inputs - begin < LANES * QUAD ? inputs - begin : LANES * QUAD;
-        int8_t lows[LANES * QUAD] = {}, highs[LANES * QUAD] = {};
-        int32_t beyond = 0;
-        for (int64_t i = 0; i < count; i++) {
-            // A row that is not finite has zeros here, whatever its numbers times zero are.
-            const float scaled = inverse > 0.0f ? widen(x[begin + i]) * inverse : 0.0f;
-            const int32_t value = static_cast<int32_t>(__builtin_roundevenf(scaled));
-            const int32_t high = value > 127 || value < -127 ? (value + 64) >> 7 : 0;
-            highs[i] = static_cast<int8_t>(high);
-            lows[i] = static_cast<int8_t>(value - 128 * high);
-            beyond |= high;
-            sum += value;
-        }
-        const int64_t quads = (count + QUAD - 1) / QUAD, from = begin / QUAD;
-        for (int64_t quad = 0; quad < quads; quad++)
-            std::memcpy(low + (from + quad) * rows, lows + QUAD * quad, QUAD);
-        if (beyond == 0) continue;
+    Ints sums = {};
+    int32_t seconds = 0;
+    for (int64_t begin = 0; begin < inputs; begin += LANES) {
+        const Ints value = has_numbers ? rounded(inputs_from(x, begin, inputs) * inverse) : Ints{};
+        const Ints high = ((value > 127) | (value < -127)) & ((value + 64) >> 7);
+        const Bytes lows = __builtin_convertvector(value - (high << 7), Bytes);
+        const Bytes highs = __builtin_convertvector(high, Bytes);
+        sums += value;
+        int32_t digits[2][LANES / QUAD];
+        std::memcpy(digits[0], &lows, sizeof lows);
+        std::memcpy(digits[1], &highs, sizeof highs);
+        const int64_t from = begin / QUAD, quads = to.quads - from < LANES / QUAD ? to.quads - from : LANES / QUAD;
         for (int64_t quad = 0; quad < quads; quad++) {
-            int32_t digits;
-            std::memcpy(&digits, highs + QUAD * quad, QUAD);
-            if (digits != 0) second[seconds++] = {static_cast<int32_t>(from + quad), digits};
+            low[(from + quad) * rows] = digits[0][quad];
+            if (digits[1][quad] != 0) second[seconds++] = {static_cast<int32_t>(from + quad), digits[1][quad]};
         }
     }
+    int32_t sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += sums[lane];
     to.seconds[row] = seconds;
     to.excess[row] = 128 * sum;
 }
@@ -181,8 +211,8 @@ Tile tile_of(int64_t rows, std::integer_sequence<int, LAST...>) {
 
 // One row of a tile's sums -> out: scaled, and with what is to be added. bias, residual: may be null.
 template <typename T>
-inline void finish(const int32_t* sums, int32_t excess, float step, const float* scales, const T* bias, const T* residual,
-                   T* out, int64_t count) {
+inline void finish(const int32_t* sums, int32_t excess, float step, const float* scales, const T* bias,
+                   const T* residual, T* out, int64_t count) {
     float values[PANEL];
     for (int64_t i = 0; i < count; i++) values[i] = static_cast<float>(sums[i] - excess) * (step * scales[i]);
     if (bias != nullptr)
@@ -192,37 +222,52 @@ inline void finish(const int32_t* sums, int32_t excess, float step, const float*
     for (int64_t i = 0; i < count; i++) narrow(values[i], out + i);
 }
 
-// x: [rows, inputs]. weights: [panels][quads][PANEL][QUAD], each plus 128; zeros (128) behind the last output and input.
-// scales: [panels * PANEL]. bias: [outputs] or null. residual: [rows, outputs] or null. out: [rows, outputs].
+// W, b and what is added: one scale for each output. bias: [outputs] or null. residual: [rows, outputs] or null.
+// weights: [panels][quads][PANEL][QUAD], each plus 128, and 128 behind the last output and input.
+// scales: [panels * PANEL].
 template <typename T>
-void int8_linear(const T* x, const uint8_t* weights, const float* scales, const T* bias, const T* residual, T* out,
-                 int64_t rows, int64_t inputs, int64_t outputs) {
+struct Product {
+    const uint8_t* weights;
+    const float* scales;
+    const T *bias, *residual;
+    T* out;
+    int64_t outputs;
+};
+
+// All rows of the outputs from `begin` on that a panel holds.
+template <typename T>
+void multiply_panel(const Quantized& x, const Product<T>& w, int64_t begin) {
+    const uint8_t* panel = w.weights + begin * x.quads * QUAD;
+    const int64_t count = w.outputs - begin < PANEL ? w.outputs - begin : PANEL;
+    const T* bias = w.bias == nullptr ? nullptr : w.bias + begin;
+    alignas(64) int32_t sums[MOST_ROWS * PANEL];
+    for (int64_t first = 0; first < x.rows; first += x.tile_rows) {
+        const int64_t rows = x.rows_of_tile(first);
+        tile_of(rows, std::make_integer_sequence<int, MOST_ROWS>())(x, first, panel, sums);
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t row = first + i, at = row * w.outputs + begin;
+            const T* residual = w.residual == nullptr ? nullptr : w.residual + at;
+            const auto finish_row = [&](int64_t width) {
+                finish(sums + i * PANEL, x.excess[row], x.steps[row], w.scales + begin, bias, residual, w.out + at,
+                       width);
+            };
+            if (count == PANEL)  // a constant, for the compiler
+                finish_row(PANEL);
+            else
+                finish_row(count);
+        }
+    }
+}
+
+template <typename T>
+void int8_linear(const T* x, int64_t rows, int64_t inputs, const Product<T>& w) {
     Quantized quantized(rows, inputs);
-    const int64_t panel_bytes = quantized.quads * PANEL * QUAD;
 #pragma omp parallel
     {
 #pragma omp for schedule(static)
         for (int64_t row = 0; row < rows; row++) quantize(x + row * inputs, inputs, row, quantized);
 #pragma omp for schedule(static)
-        for (int64_t begin = 0; begin < outputs; begin += PANEL) {
-            const uint8_t* panel = weights + begin / PANEL * panel_bytes;
-            const int64_t count = outputs - begin < PANEL ? outputs - begin : PANEL;
-            for (int64_t first = 0; first < rows; first += quantized.tile_rows) {
-                alignas(64) int32_t sums[MOST_ROWS * PANEL];
-                const int64_t tile = quantized.rows_of_tile(first);
-                tile_of(tile, std::make_integer_sequence<int, MOST_ROWS>())(quantized, first, panel, sums);
-                for (int64_t row = first; row < first + tile; row++) {
-                    const int64_t at = row * outputs + begin;
-                    const T* added = residual == nullptr ? nullptr : residual + at;
-                    const T* shifted = bias == nullptr ? nullptr : bias + begin;
-                    const int32_t* sum = sums + (row - first) * PANEL;
-                    if (count == PANEL)  // a constant, for the compiler
-                        finish(sum, quantized.excess[row], quantized.steps[row], scales + begin, shifted, added, out + at, PANEL);
-                    else
-                        finish(sum, quantized.excess[row], quantized.steps[row], scales + begin, shifted, added, out + at, count);
-                }
-            }
-        }
+        for (int64_t begin = 0; begin < w.outputs; begin += PANEL) multiply_panel(quantized, w, begin);
     }
 }
 
@@ -231,7 +276,7 @@ void int8_linear(const T* x, const uint8_t* weights, const float* scales, const 
 #define EXPORT(NAME, T)                                                                                              \
     extern "C" void int8_linear_##NAME(const T* x, const uint8_t* weights, const float* scales, const T* bias,       \
                                        const T* residual, T* out, int64_t rows, int64_t inputs, int64_t outputs) {   \
-        int8_linear(x, weights, scales, bias, residual, out, rows, inputs, outputs);                                 \
+        int8_linear(x, rows, inputs, Product<T>{weights, scales, bias, residual, out, outputs});                     \
     }
 
 EXPORT(bfloat16, bf16)
