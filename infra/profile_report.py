@@ -109,6 +109,7 @@ def as_numbers(profile: Profile) -> dict[str, Any]:
         "model": profile.model,
         "engine": setup.engine,
         "dtype": setup.dtype,
+        "quantization": "int8" if setup.quantized else "none",
         "slots": setup.slots,
         "load": {
             "concurrency": load.concurrency if load.rate is None else None,

@@ -60,7 +60,8 @@ def headline(profile: Profile) -> str:
     """What ran where."""
     setup, reference = profile.found.setup, profile.found.reference
     where = f", {reference.device}" if reference else ""
-    return f"{profile.model} on the {setup.engine} engine, {setup.dtype}{where}, {setup.slots} slots"
+    numbers = f"{setup.dtype}, int8 weights" if setup.quantized else setup.dtype
+    return f"{profile.model} on the {setup.engine} engine, {numbers}{where}, {setup.slots} slots"
 
 
 def load_line(profile: Profile) -> str:

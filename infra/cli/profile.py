@@ -32,6 +32,7 @@ _PICTURE = Path("headrace-profile.svg")
 )
 @click.option("--device", help="Of the torch engine: cpu, cuda, cuda:0.  [default: HEADRACE_DEVICE]")
 @click.option("--dtype", type=click.Choice(["bfloat16", "float16", "float32"]), help="[default: HEADRACE_DTYPE]")
+@click.option("--quantization", type=click.Choice(["none", "int8"]), help="[default: HEADRACE_QUANTIZATION]")
 @click.option("--slots", type=click.IntRange(1, 1024), help="[default: HEADRACE_SLOTS]")
 @click.option("--max-step-tokens", type=_TOKENS, help="[default: HEADRACE_MAX_STEP_TOKENS]")
 @click.option("--threads", type=click.IntRange(1, 1024), help="[default: HEADRACE_THREADS]")
@@ -58,6 +59,7 @@ def profile(
     engine: str,
     device: str | None,
     dtype: str | None,
+    quantization: str | None,
     slots: int | None,
     max_step_tokens: int | None,
     threads: int | None,
@@ -80,8 +82,8 @@ def profile(
     if rate is not None and concurrency is not None:
         raise click.UsageError("--concurrency and --rate are two kinds of load: give one of them.")
     given: dict[str, Any] = {
-        "device": device, "dtype": dtype, "slots": slots, "max_step_tokens": max_step_tokens, "threads": threads,
-        "model": model,
+        "device": device, "dtype": dtype, "quantization": quantization, "slots": slots,
+        "max_step_tokens": max_step_tokens, "threads": threads, "model": model,
     }  # fmt: skip
     settings = replace(settings_with_warnings(), **{name: value for name, value in given.items() if value is not None})
     for option, path in (("--picture", picture), ("--trace", trace)):
@@ -126,6 +128,7 @@ def _run(settings: Settings, load: Load, until: Any, trace: Path | None, engine_
         engine=engine_kind,
     )
     is_echo = registered.engine == "echo"
+    is_int8 = registered.engine == "torch" and settings.quantization == "int8"
     device = _device_of(registered.engine, settings)
     busy_before = os.getloadavg()[0]
     with telling(console) as told:
@@ -148,11 +151,14 @@ def _run(settings: Settings, load: Load, until: Any, trace: Path | None, engine_
                     on_cpu=device == "cpu",
                     threads=_threads(is_echo),
                     cores=os.cpu_count() or 1,
+                    quantized=is_int8,
                     busy_before=busy_before,
                 ),
                 Options(device, until, trace, observed=registered.engine == "torch" or trace is not None),
                 name=settings.model.rstrip("/").rpartition("/")[2],
-                costs=None if is_echo else model_costs(Path(registered.location), settings.dtype),
+                costs=None
+                if is_echo
+                else model_costs(Path(registered.location), settings.dtype, weight_bytes=1 if is_int8 else None),
                 clock=monotonic,
                 wait=threading.Event().wait,
                 told=told,

@@ -41,6 +41,13 @@ def test_json_is_the_numbers_and_nothing_else(capsys: pytest.CaptureFixture[str]
     assert (tmp_path / "p.svg").is_file()
 
 
+def test_weights_in_int8_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "model")
+    arguments = ["./model", "--dtype", "float32", "--quantization", "int8", "--prompt-tokens", "8", "--requests", "4"]
+    assert run(["profile", *arguments, "--slots", "2", "--output-tokens", "4", "--seconds", "5"]) == 0
+    assert "model on the torch engine, float32, int8 weights, CPU" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
