@@ -78,6 +78,9 @@ class FairQueue:
     def waiting_by_tenant(self) -> dict[str, int]:
         return {tenant: len(queue) for tenant, queue in self._queues.items()}
 
+    def waiting_of(self, tenant: str) -> int:
+        return len(self._queues.get(tenant, ()))
+
     def is_waiting(self, tenant: str) -> bool:
         return tenant in self._queues
 

@@ -59,9 +59,10 @@ class RunningBatch:
         any step, or waits already."""
         return len(self.presence) > sum(1 for tenant in self.slots.tenants if not self.slots.is_far_below(tenant))
 
-    def has_enough(self, tenant: str) -> bool:
-        """It has several slots, and half of its share of them or more."""
-        return self.slots.held(tenant) > 1 and not self.slots.is_far_below(tenant)
+    def has_enough(self, tenant: str, waiting: int) -> bool:
+        """It has several slots, half of its share of them or more, and with those that wait wants more than it."""
+        held = self.slots.held(tenant)
+        return held > 1 and not self.slots.is_far_below(tenant) and held + waiting > self.slots.share(tenant)
 
     def missing_blocks(self, sequence: Sequence) -> int:
         """How many blocks there are too few to admit it; 0 or less: it has room.

@@ -304,9 +304,9 @@ class Scheduler:
         return self._shares_slots and self._batch.is_above(tenant)
 
     def _bites_only(self, tenant: str) -> bool:
-        """It prefills in bites: it has more than its share, or enough and wants more, while newcomers are expected."""
+        """It prefills in bites: it has more than its share, or wants it and has enough while newcomers are expected."""
         if not self._shares_slots:
             return False
         if self._batch.is_above(tenant):
             return True
-        return self._batch.has_enough(tenant) and self._waiting.is_waiting(tenant) and self._batch.expects_newcomers
+        return self._batch.has_enough(tenant, self._waiting.waiting_of(tenant)) and self._batch.expects_newcomers

@@ -52,6 +52,10 @@ class WaitingQueue(Protocol):
     @property
     def waiting_by_tenant(self) -> dict[str, int]: ...
 
+    def waiting_of(self, tenant: str) -> int:
+        """How many of its sequences wait."""
+        ...
+
     def is_waiting(self, tenant: str) -> bool: ...
 
     def served(self, tenant: str) -> float:

@@ -31,6 +31,9 @@ class RoundRobinQueue:
     def waiting_by_tenant(self) -> dict[str, int]:
         return dict(Counter(self._tenant_of.values()))
 
+    def waiting_of(self, tenant: str) -> int:
+        return self.waiting_by_tenant.get(tenant, 0)
+
     def is_waiting(self, tenant: str) -> bool:
         return tenant in self._tenant_of.values()
 

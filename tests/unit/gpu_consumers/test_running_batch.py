@@ -76,6 +76,33 @@ def test_without_blocks_memory_is_not_counted() -> None:
     found.check_integrity()
 
 
+def around(running_batch: RunningBatch, *tenants: str) -> RunningBatch:
+    running_batch.presence.look(0, tenants, lambda tenant: False)
+    return running_batch
+
+
+def test_newcomers_are_expected_while_somebody_around_has_less_than_half_of_its_share() -> None:
+    found = around(batch(), "t", "light")
+    admit(found, sequence("r", 4))
+    assert found.expects_newcomers
+    alone = around(batch(), "t")
+    admit(alone, sequence("r", 4))
+    assert not alone.expects_newcomers
+    both = around(batch(), "t", "u")
+    for name, tenant in (("r", "t"), ("s", "u")):
+        admit(both, replace(sequence(name, 4), tenant=tenant))
+    assert not both.expects_newcomers
+
+
+def test_a_flood_has_enough_with_half_of_its_share_and_who_wants_no_more_than_its_share_never() -> None:
+    found = around(batch(replace(INFO, slots=8)), "t", "light")
+    admit(found, sequence("r0", 4))
+    assert not found.has_enough("t", waiting=9), "a quarter of its share"
+    admit(found, sequence("r1", 4))
+    assert found.has_enough("t", waiting=9)
+    assert not found.has_enough("t", waiting=2)
+
+
 def test_the_integrity_check_sees_a_block_that_leaked() -> None:
     found = batch()
     running = admit(found, sequence("r", 9))

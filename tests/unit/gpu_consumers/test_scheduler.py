@@ -264,6 +264,23 @@ def test_while_others_are_around_a_flood_prefills_in_bites_and_for_a_while_none_
     assert all(prefilled(step)[slot] >= 50 for step in steps)
 
 
+def test_a_flood_that_bites_have_slowed_down_to_its_share_keeps_to_bites() -> None:
+    """Or whoever came then would wait for a whole step of it."""
+    scheduler = Scheduler(EngineInfo("test", 4, 512, 64, 257, frozenset()))
+    for n in range(9):
+        scheduler.add(of("flood", f"f{n}", 30))
+    scheduler.add(of("light", "l0"))
+    step = scheduler.next_step(0)
+    while scheduler.running_count > 2:
+        scheduler.take(yielded(step))
+        for running in list(scheduler._batch):
+            if running.decodes:
+                scheduler.remove(running.sequence.request_id)
+        step = scheduler.next_step(1)
+    assert scheduler.waiting_by_tenant["flood"] > 2
+    assert sum(prefilled(step).values()) == 8, "an eighth of a step"
+
+
 def test_a_baseline_neither_preempts_nor_bites() -> None:
     scheduler = Scheduler(EngineInfo("test", 1, 64, 8, 257, frozenset()), shares_slots=False)
     scheduler.add(sequence("low", 2))
