@@ -19,8 +19,12 @@ log = logging.getLogger("headrace.worker.int8")
 
 QUANTIZATIONS: Final = ("none", "int8")
 
-_DEQUANTIZED_NUMBERS: Final = 4 << 20
-"""Weights that are dequantized at once, in fp32: 16 MiB."""
+_PIECE_NUMBERS: Final = 4 << 20
+"""Weights that are in fp32 at once: 16 MiB."""
+
+
+_FEW_ROWS: Final = 64
+"""From more on, dequantizing pays: it takes as long for a thousand rows as for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,20 @@ def quantized(weight: Tensor) -> Int8Weight:
 
     weight: [outputs, inputs].
     """
-    wide = weight.contiguous().float()
-    scales = wide.abs().amax(dim=1).div_(127)
-    values = (wide / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_().to(torch.int8)
+    values = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
+    scales = torch.empty(len(weight), dtype=torch.float32, device=weight.device)
+    for rows in _pieces(weight):
+        wide = weight[rows].float()
+        steps = scales[rows] = wide.abs().amax(dim=1) / 127
+        values[rows] = (wide / steps.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_()
     return Int8Weight(values, scales)
+
+
+def _pieces(weight: Tensor) -> list[slice]:
+    """Rows of it, a few at a time."""
+    outputs, inputs = weight.shape
+    step = max(1, _PIECE_NUMBERS // inputs)
+    return [slice(begin, begin + step) for begin in range(0, outputs, step)]
 
 
 def product_maker(quantization: str, kernels: Kernels | None) -> MakeProduct:
@@ -52,16 +66,16 @@ def product_maker(quantization: str, kernels: Kernels | None) -> MakeProduct:
     """
     if quantization == "none":
         return Linear
-    if kernels is None or not kernels.has_int8:
+    native = kernels if kernels is not None and kernels.has_int8 else None
+    if native is None:
         log.warning(
             "int8 weights save memory here but no time: that takes AVX512-VNNI, g++, and a dtype of bfloat16 or float32"
         )
 
     def make(weight: Tensor, bias: Tensor | None) -> Product:
-        held = quantized(weight)
-        if kernels is None or not kernels.has_int8 or weight.device.type != "cpu" or weight.shape[1] > INT8_MAX_INPUTS:
-            return WeightOnlyLinear(held, bias)
-        return Int8Linear(held, bias, kernels)
+        if native is None or weight.shape[1] > INT8_MAX_INPUTS:
+            return WeightOnlyLinear(quantized(weight), bias)
+        return Int8Linear(quantized(weight), bias, native)
 
     return make
 
@@ -95,9 +109,7 @@ class WeightOnlyLinear:
     def __init__(self, weight: Int8Weight, bias: Tensor | None) -> None:
         self._weight, self._bias = weight, bias
         self._ones = torch.ones_like(weight.scales, dtype=torch.bfloat16)
-        outputs, inputs = weight.values.shape
-        step = max(1, _DEQUANTIZED_NUMBERS // inputs)
-        self._pieces = [slice(begin, begin + step) for begin in range(0, outputs, step)]
+        self._pieces = _pieces(weight.values)
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.dtype == torch.bfloat16 and x.device.type == "cpu" and len(x) <= _FEW_ROWS:
@@ -110,9 +122,6 @@ class WeightOnlyLinear:
     def added_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + x W^T + b."""
         return self(x).add_(residual)
-
-
-_FEW_ROWS: Final = 64
 
 
 def packed(weight: Int8Weight) -> tuple[Tensor, Tensor]:

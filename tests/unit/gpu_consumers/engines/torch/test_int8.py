@@ -145,7 +145,7 @@ def test_random_products_are_as_close_as_eight_bits_are(kernels_dir: Path) -> No
 def test_without_the_kernel_the_weights_alone_are_rounded(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, rows: int, biased: bool
 ) -> None:
-    monkeypatch.setattr(int8, "_DEQUANTIZED_NUMBERS", 16 * 10)  # in three pieces
+    monkeypatch.setattr(int8, "_PIECE_NUMBERS", 16 * 10)  # in three pieces
     torch.manual_seed(7)
     weight, bias = torch.randn(24, 16).to(dtype), torch.randn(24).to(dtype) if biased else None
     x, residual = (20 * torch.randn(rows, 16)).to(dtype), torch.randn(rows, 24).to(dtype)
