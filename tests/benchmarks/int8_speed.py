@@ -18,8 +18,9 @@ from tests.benchmarks.smollm2 import smollm2_engine
 CONCURRENT: Final = (1, 16, 32)
 BAR: Final = 1.25
 PROMPT_TOKENS: Final = 32
-TURNS: Final = 8
+TURNS: Final = 5
 STEPS_OF_A_TURN: Final = 8
+CONTEXT_TOKENS: Final = PROMPT_TOKENS + 1 + TURNS * STEPS_OF_A_TURN
 
 
 def run() -> list[BenchRow]:
@@ -45,13 +46,15 @@ class _Decoding:
 
     def __init__(self, engine: Engine, concurrent: int) -> None:
         self._engine, self._seconds = engine, list[float]()
-        self._newest: dict[int, int] = {}
         self._position = PROMPT_TOKENS
-        for slot in range(concurrent):
-            prompt = tuple(range(10 + slot, 10 + slot + PROMPT_TOKENS))
-            admission = Admission(slot, SamplingParams(), engine.info.max_context_tokens)
-            plan = StepPlan(admitted=(admission,), prefills=(PrefillChunk(slot, prompt, 0, last=True),))
-            self._newest.update(engine.execute(plan).tokens)
+        plan = StepPlan(
+            admitted=tuple(Admission(slot, SamplingParams(), CONTEXT_TOKENS) for slot in range(concurrent)),
+            prefills=tuple(
+                PrefillChunk(slot, tuple(range(10 + slot, 10 + slot + PROMPT_TOKENS)), 0, last=True)
+                for slot in range(concurrent)
+            ),
+        )
+        self._newest = dict(engine.execute(plan).tokens)
 
     def turn(self) -> None:
         for _ in range(STEPS_OF_A_TURN):
