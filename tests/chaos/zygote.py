@@ -13,16 +13,14 @@ import os
 import pickle
 import signal
 import sys
-import threading
 import traceback
 from typing import NoReturn
 
 import torch
 
 from gpu_consumers import service
-from gpu_consumers.engines.torch import TorchEngine
-from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.settings import WorkerSettings
+from tests.slow_engine import slow_steps
 
 _PR_SET_PDEATHSIG = 1
 
@@ -71,8 +69,8 @@ def _be_worker(settings: WorkerSettings, step_seconds: float) -> NoReturn:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        _slow_down(step_seconds)
-        asyncio.run(_serve(settings))
+        with slow_steps(step_seconds):
+            asyncio.run(_serve(settings))
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -84,16 +82,6 @@ async def _serve(settings: WorkerSettings) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await service.run(settings, stop=stop, ready=lambda: say("ready", settings.worker_id))
-
-
-def _slow_down(step_seconds: float) -> None:
-    whole = TorchEngine.execute
-
-    def slowly(engine: TorchEngine, plan: StepPlan) -> StepResult:
-        threading.Event().wait(step_seconds)
-        return whole(engine, plan)
-
-    TorchEngine.execute = slowly  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

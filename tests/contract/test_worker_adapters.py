@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
-from gpu_consumers.engines.torch import TorchEngine
-from gpu_consumers.plan import StepPlan, StepResult
 from schemas.events import GenerationFailed, GenerationFinished, RequestRouted
 from tests.brokers import Broker
 from tests.lora_adapter import make_adapter
 from tests.oracle import Oracle
+from tests.slow_engine import slow_steps
 from tests.tiny_model import make_tiny_model
 from tests.worker_stage import Answer, Stage, comes_true, running_worker
 
@@ -52,7 +50,7 @@ def assert_as_peft(order: RequestRouted, answer: Answer, oracle: Oracle) -> int:
 
 
 async def test_answers_with_adapters_begun_by_one_worker_and_finished_by_another_are_what_peft_makes(
-    stage: Stage, model: Path, folders: list[Path], monkeypatch: pytest.MonkeyPatch
+    stage: Stage, model: Path, folders: list[Path]
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(model)
     tenants = [stage.add_tenant(), stage.add_tenant()]
@@ -67,14 +65,7 @@ async def test_answers_with_adapters_begun_by_one_worker_and_finished_by_another
         for n in range(10)
     ]
     stage.send(*orders)
-    whole = TorchEngine.execute
-
-    def slowly(engine: TorchEngine, plan: StepPlan) -> StepResult:
-        threading.Event().wait(0.02)
-        return whole(engine, plan)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TorchEngine, "execute", slowly)
+    with slow_steps(0.02):
         async with running_worker(stage.settings("first", slots=4, **SMALL)):
             assert await comes_true(lambda: sum(len(a.log.token_ids) for a in stage.answers().values()) > 20)
     async with running_worker(stage.settings("second", slots=8, **SMALL)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from gpu_consumers.engines.torch import TorchEngine
-from gpu_consumers.plan import StepPlan, StepResult
 from schemas.events import GenerationFailed, GenerationFinished, LogitBias, RequestRouted, TokensGenerated
 from tests.brokers import Broker
 from tests.oracle import Oracle
+from tests.slow_engine import slow_steps
 from tests.tiny_model import make_tiny_model
 from tests.worker_stage import Answer, Stage, comes_true, running_worker
 
@@ -48,7 +46,7 @@ def stage(broker: Broker, model_directory: Path) -> Iterator[Stage]:
 
 
 async def test_answers_begun_by_one_worker_and_finished_by_another_are_what_generate_makes(
-    stage: Stage, model_directory: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, model_directory: Path
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(model_directory)
     tenants = [stage.add_tenant(), stage.add_tenant()]
@@ -58,14 +56,7 @@ async def test_answers_begun_by_one_worker_and_finished_by_another_are_what_gene
     ]
     stage.send(*orders)
     small = {"dtype": "float32", "max_step_tokens": 16}
-    whole = TorchEngine.execute
-
-    def slowly(engine: TorchEngine, plan: StepPlan) -> StepResult:
-        threading.Event().wait(0.02)
-        return whole(engine, plan)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TorchEngine, "execute", slowly)
+    with slow_steps(0.02):
         async with running_worker(stage.settings("first", slots=3, **small)):
             assert await comes_true(lambda: sum(len(a.log.token_ids) for a in stage.answers().values()) > 20)
     async with running_worker(stage.settings("second", slots=8, **small)):
@@ -90,9 +81,7 @@ async def test_answers_begun_by_one_worker_and_finished_by_another_are_what_gene
     assert any(answer.attempts == [1, 2] for answer in answers.values())
 
 
-async def test_what_sequences_ask_for_survives_a_change_of_workers(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_sequences_ask_for_survives_a_change_of_workers(stage: Stage) -> None:
     """Guided, penalized and with log probabilities: two workers give the log that one gives."""
     tenant = stage.add_tenant()
     prompt = tuple(range(40, 60))
@@ -108,14 +97,7 @@ async def test_what_sequences_ask_for_survives_a_change_of_workers(
         return [stage.order(tenant, prompt, max_output_tokens=60, **parameters) for parameters in asked]
 
     first, second = orders(), orders()
-    whole = TorchEngine.execute
-
-    def slowly(engine: TorchEngine, plan: StepPlan) -> StepResult:
-        threading.Event().wait(0.02)
-        return whole(engine, plan)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TorchEngine, "execute", slowly)
+    with slow_steps(0.02):
         stage.send(*first)
         async with running_worker(stage.settings("first", slots=4, dtype="float32")):
             assert await comes_true(lambda: sum(len(a.log.token_ids) for a in stage.answers().values()) > 40)
