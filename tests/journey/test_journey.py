@@ -266,16 +266,17 @@ async def over_responses(client: openai.AsyncOpenAI, ask: Ask) -> Answer:
     stream = await client.responses.create(
         model="tiny", input=ask.prompt, temperature=0, max_output_tokens=ask.max_output_tokens, stream=True
     )
-    text = ""
-    async with stream:  # closed here, not when it is collected
-        async for event in stream:
+    text, got = "", None
+    async with stream:
+        async for event in stream:  # to its end: see over_chat_completions
             if event.type == "response.output_text.delta":
                 text += event.delta
             if event.type == "response.completed" or event.type == "response.incomplete":
                 assert event.response.output_text == text
                 assert event.response.usage is not None
-                return Answer(ask, event.response.id, text, event.response.usage.output_tokens)
-    raise AssertionError("the stream ended before the answer")
+                got = Answer(ask, event.response.id, text, event.response.usage.output_tokens)
+    assert got is not None, "the stream ended before the answer"
+    return got
 
 
 async def over_chat_completions(client: openai.AsyncOpenAI, ask: Ask) -> Answer:
@@ -291,13 +292,16 @@ async def over_chat_completions(client: openai.AsyncOpenAI, ask: Ask) -> Answer:
         model="tiny", messages=[{"role": "user", "content": ask.prompt}], temperature=0, stream=True,
         max_completion_tokens=ask.max_output_tokens, stream_options={"include_usage": True},
     )  # fmt: skip
-    text = ""
-    async with stream:  # closed here, not when it is collected
+    text, got = "", None
+    # Read to its end: a stream left before it is a cycle of suspended async generators, and where the collector finds
+    # that in another thread than the loop's, Python 3.11 closes one of them in both threads at once.
+    async with stream:
         async for chunk in stream:
             text += "".join(choice.delta.content or "" for choice in chunk.choices)
             if chunk.usage is not None:
-                return Answer(ask, chunk.id, text, chunk.usage.completion_tokens)
-    raise AssertionError("the stream ended without its usage")
+                got = Answer(ask, chunk.id, text, chunk.usage.completion_tokens)
+    assert got is not None, "the stream ended without its usage"
+    return got
 
 
 def client_of(system: System) -> Client:
