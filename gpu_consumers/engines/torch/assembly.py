@@ -18,7 +18,6 @@ from gpu_consumers.engines.torch.layer_kinds import LayerKind, RotaryKind, layer
 from gpu_consumers.engines.torch.linear import Linear
 from gpu_consumers.engines.torch.model import CausalModel, Layer
 from gpu_consumers.engines.torch.native import Kernels
-from gpu_consumers.engines.torch.native.kernels import MAX_GROUP
 from gpu_consumers.engines.torch.norms import HeadNorm, Norm, head_norm, layer_norm, offset_weight, rms_norm
 from gpu_consumers.engines.torch.parallel.ranks import GatheredHead, Ranks, SummedLinear
 from gpu_consumers.engines.torch.parallel.shards import SUMMED, Shard, check_divisible
@@ -104,7 +103,7 @@ class _Assembly:
             shapes=shapes,
             layers_path=f"{family.decoder}.{family.layers}",
             finish=self._finish(),
-            kernels=self._kernels if self._query_heads <= MAX_GROUP * self._key_heads else None,
+            kernels=self._kernels,
         )
 
     def _layer(self, layer: Any, shapes: Mapping[Projection, FusedShape], kind: LayerKind, rotary: int) -> Layer:

@@ -26,7 +26,6 @@ constexpr float DEVIATIONS = 3.0f;     // of a row's root mean squares are 127 s
 constexpr float LEAST = 1e-30f;        // a row with nothing larger counts as zeros
 
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
-typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef int8_t Bytes __attribute__((vector_size(LANES)));
 
 // sums[lane] += dot product of the lane's four weights, unsigned, and four inputs, signed. In assembly, since of the
@@ -79,20 +78,6 @@ struct Quantized {
 
     int64_t rows_of_tile(int64_t first) const { return rows - first < tile_rows ? rows - first : tile_rows; }
 };
-
-inline Floats load_floats(const float* x) {
-    Floats values;
-    std::memcpy(&values, x, sizeof values);
-    return values;
-}
-
-inline Floats load_floats(const bf16* x) {
-    typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
-    typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
-    Halves halves;
-    std::memcpy(&halves, x, sizeof halves);
-    return reinterpret_cast<Floats>(__builtin_convertvector(halves, Words) << 16);
-}
 
 // LANES inputs of a row from `begin` on, with zeros behind the last.
 template <typename T>

@@ -21,8 +21,6 @@ from gpu_consumers.engines.torch.native.build import BuildError, library
 log = logging.getLogger("headrace.worker.native")
 
 DTYPES: Final = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
-MAX_GROUP: Final = 64
-"""Query heads that may share a key-value head: kernels.cpp keeps so many sums."""
 INT8_PANEL: Final = 32
 INT8_QUAD: Final = 4
 INT8_MAX_INPUTS: Final = 65536

@@ -28,10 +28,6 @@ constexpr int64_t CHUNK = 256;    // outputs of one piece of work
 constexpr int AHEAD = 128;        // registers full of weights between what is asked of memory and what is computed
 constexpr int TILE_NUMBERS = 4;   // how a tile is told: first row, rows, address of the adapter's weights, rank
 
-typedef float Floats __attribute__((vector_size(4 * LANES)));
-typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
-typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
-
 // How T is multiplied: DEPTH rows of a matrix at a time, LANES columns of them in a register.
 template <typename T>
 struct Multiply;
@@ -47,7 +43,7 @@ struct Multiply<float> {
 template <>
 struct Multiply<bf16> {
     static constexpr int DEPTH = 2;
-    typedef Words Weights;
+    typedef FloatBits Weights;
     typedef uint32_t Value;
     static Floats add(Floats sum, Weights weights, Value value) {
 #if defined(__AVX512BF16__)
@@ -71,23 +67,6 @@ inline To load(const From* at) {
     To value;
     std::memcpy(&value, at, sizeof value);
     return value;
-}
-
-inline Floats widen_all(const float* at) { return load<Floats>(at); }
-
-inline Floats widen_all(const bf16* at) {
-    return reinterpret_cast<Floats>(__builtin_convertvector(load<Halves>(at), Words) << 16);
-}
-
-inline void narrow_all(Floats value, float* to) { std::memcpy(to, &value, sizeof value); }
-
-// As `narrow` does it, in all lanes.
-inline void narrow_all(Floats value, bf16* to) {
-    const Words bits = reinterpret_cast<Words>(value);
-    const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const Words is_nan = reinterpret_cast<Words>((bits & 0x7fffffffu) > 0x7f800000u);
-    const Halves halves = __builtin_convertvector((is_nan & ((bits >> 16) | 0x40u)) | (~is_nan & rounded), Halves);
-    std::memcpy(to, &halves, sizeof halves);
 }
 
 // inner[row][0..LANES) = x[row] A for one block of A.
@@ -119,7 +98,7 @@ void shrink(const T* x, int64_t x_stride, const T* a, int64_t inputs, T* inner, 
     for (int row = 0; row < ROWS; row++) {
 #pragma GCC unroll 4
         for (int turn = 1; turn < TURNS; turn++) sums[0][row] += sums[turn][row];
-        narrow_all(sums[0][row], inner + row * inner_stride);
+        store_floats(sums[0][row], inner + row * inner_stride);
     }
 }
 
@@ -131,7 +110,7 @@ inline void expand_blocks(const T* inner, int64_t inner_stride, const T* b, int6
 #pragma GCC unroll 2
     for (int w = 0; w < WIDTH; w++)
 #pragma GCC unroll 8
-        for (int row = 0; row < ROWS; row++) sums[w][row] = widen_all(out + row * out_stride + w * LANES);
+        for (int row = 0; row < ROWS; row++) sums[w][row] = load_floats(out + row * out_stride + w * LANES);
     for (int64_t k = 0; k < rank; k += M::DEPTH)
 #pragma GCC unroll 2
         for (int w = 0; w < WIDTH; w++) {
@@ -144,7 +123,7 @@ inline void expand_blocks(const T* inner, int64_t inner_stride, const T* b, int6
 #pragma GCC unroll 2
     for (int w = 0; w < WIDTH; w++)
 #pragma GCC unroll 8
-        for (int row = 0; row < ROWS; row++) narrow_all(sums[w][row], out + row * out_stride + w * LANES);
+        for (int row = 0; row < ROWS; row++) store_floats(sums[w][row], out + row * out_stride + w * LANES);
 }
 
 // out[row][0..count) += inner[row] B, where B begins with the block of the first of these columns.

@@ -47,9 +47,9 @@ def attended(queries: Tensor, keys: Tensor, values: Tensor, softcap: float | Non
     return (scores.softmax(-1) @ values).flatten()
 
 
-# Sizes for which there is a version of its own, and such that go the general way.
+# Heads of whole registers and others, and more queries of one key than are attended to at once.
 @pytest.mark.parametrize(
-    ("query_heads", "key_heads", "dim"), [(9, 3, 64), (8, 8, 64), (16, 2, 128), (4, 2, 24), (20, 2, 64)]
+    ("query_heads", "key_heads", "dim"), [(9, 3, 64), (8, 8, 80), (16, 2, 128), (4, 2, 24), (20, 2, 64), (71, 1, 32)]
 )
 def test_decodes_attend_to_their_own_sequence_alone(
     kernels: Kernels, dtype: torch.dtype, query_heads: int, key_heads: int, dim: int
