@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,36 +28,45 @@ _START_SECONDS = 30.0
 _WALL_FACTOR = 10  # what the processor time may become on a machine that has others to serve
 
 
-class SchemaJudge:
-    """Judges one schema at a time and remembers what it said lately. Safe to share between threads.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """objection: why no answer can be held to a schema; None if one can."""
 
-    cpu_seconds: what one schema may take. queue_seconds: how long one waits for those before it.
+    objection: str | None
+
+
+class SchemaJudge:
+    """Judges one schema at a time and remembers what it said lately. Safe to share between threads, which take turns.
+
+    cpu_seconds: what one schema may take.
     """
 
-    def __init__(self, *, cpu_seconds: float = 2.0, queue_seconds: float = 10.0) -> None:
+    def __init__(self, *, cpu_seconds: float = 2.0) -> None:
         self._cpu_seconds = cpu_seconds
-        self._queue_seconds = queue_seconds
         self._process: subprocess.Popen[str] | None = None
         self._asking = threading.Lock()
-        self._said: OrderedDict[str, str | None] = OrderedDict()
+        self._said: OrderedDict[str, Judged] = OrderedDict()
         self._remembering = threading.Lock()
+
+    def remembered(self, json_schema: str) -> Judged | None:
+        """What was said of this schema lately; None if it has to be asked about. At once, from any thread."""
+        with self._remembering:
+            judged = self._said.get(json_schema)
+            if judged is not None:
+                self._said.move_to_end(json_schema)
+        return judged
 
     def objection(self, json_schema: str) -> str | None:
         """Why no answer can be held to it, None if one can. Blocks; raises SchemaJudgeBusyError."""
-        with self._remembering:
-            if json_schema in self._said:
-                self._said.move_to_end(json_schema)
-                return self._said[json_schema]
+        judged = self.remembered(json_schema)
+        if judged is not None:
+            return judged.objection
         if len(json_schema) > MAX_JSON_SCHEMA_BYTES:
             return schema_objection(json_schema)  # at once, and not worth remembering
-        if not self._asking.acquire(timeout=self._queue_seconds):
-            raise SchemaJudgeBusyError("too many JSON schemas wait to be checked")
-        try:
+        with self._asking:
             reason = self._ask(json_schema)
-        finally:
-            self._asking.release()
         with self._remembering:
-            self._said[json_schema] = reason
+            self._said[json_schema] = Judged(reason)
             if len(self._said) > _KEPT:
                 self._said.popitem(last=False)
         return reason

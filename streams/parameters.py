@@ -103,18 +103,26 @@ class Demanding(Protocol):
     def json_schema(self) -> str | None: ...
 
 
-def check_parameters(request: RequestSubmitted, schema_objection: SchemaObjection) -> Filled | Refusal:
-    """The parameters in range and filled in, or the first that is out of range."""
+def check_ranges(request: RequestSubmitted) -> Refusal | None:
+    """Every parameter that needs no model and no compiler to be judged is in range, or the first that is not."""
     for param, allowed in _RANGES.items():
         value = getattr(request, param)
         if value is not None and not allowed.holds(value):
             return _out_of_range(param, value, allowed.allowed)
-    if (refusal := _check_stop(request.stop) or _check_biases(request.logit_bias)) is not None:
-        return refusal
-    reason = None if request.json_schema is None else schema_objection(request.json_schema)
-    if reason is not None:
-        message = f"no answer can be held to this JSON schema: {reason}"
-        return Refusal.invalid("invalid_json_schema", message, "json_schema")
+    return _check_stop(request.stop) or _check_biases(request.logit_bias)
+
+
+def check_schema(request: RequestSubmitted, objection_to: SchemaObjection) -> Refusal | None:
+    """An answer can be held to the request's JSON schema, if it has one."""
+    reason = None if request.json_schema is None else objection_to(request.json_schema)
+    if reason is None:
+        return None
+    message = f"no answer can be held to this JSON schema: {reason}"
+    return Refusal.invalid("invalid_json_schema", message, "json_schema")
+
+
+def fill(request: RequestSubmitted) -> Filled:
+    """What the request says and, where it says nothing, the defaults."""
     given = {name: getattr(request, name) for name in _FILLED}
     return Filled(**{name: value for name, value in given.items() if value is not None})
 

@@ -20,6 +20,7 @@ from streams.metrics import StreamsMetrics
 from streams.processors.decide import DecideStage
 from streams.processors.validate import ValidateStage
 from streams.progress import Position
+from streams.schema_checks import SchemaChecks
 from streams.settings import StreamsSettings
 from streams.stage import Stage
 from streams.tokenizers import TokenizerShelf
@@ -62,8 +63,8 @@ class _Service:
         )
         self._shelf = TokenizerShelf()
         self._decide = DecideStage(settings, metrics)
-        self._judge = SchemaJudge()
-        self._validate = ValidateStage(settings, metrics, self._shelf, self._judge)
+        self._checks = SchemaChecks(SchemaJudge())
+        self._validate = ValidateStage(settings, metrics, self._shelf, self._checks)
         self._stages: tuple[Stage, ...] = (self._validate, self._decide)
         self._validate_started = False
         self._registry_changed = asyncio.Event()
@@ -103,7 +104,7 @@ class _Service:
         for stage in self._stages:
             stage.failure.cancel()
         await asyncio.to_thread(self._reader.close)
-        await asyncio.to_thread(self._judge.close)
+        await asyncio.to_thread(self._checks.close)
         if self._server is not None:
             await asyncio.to_thread(self._server.shutdown)
             self._server.server_close()

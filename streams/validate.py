@@ -15,7 +15,15 @@ from models.errors import ChatTemplateMissingError, ChatTemplateRefusedError, Te
 from models.json_grammar import schema_objection
 from models.tokenizer import Tokenizer
 from schemas.events import ModelRegistered, RequestRejected, RequestSubmitted, RequestValidated
-from streams.parameters import Filled, Refusal, SchemaObjection, check_bias_tokens, check_engine, check_parameters
+from streams.parameters import (
+    Refusal,
+    SchemaObjection,
+    check_bias_tokens,
+    check_engine,
+    check_ranges,
+    check_schema,
+    fill,
+)
 from streams.route import Catalog, Unresolved, resolve
 
 ROLES = ("system", "user", "assistant")
@@ -45,19 +53,21 @@ def decide(
         fault and passes through.
     schema_objection: judges JSON schemas; the default takes as long as it takes.
     """
-    refusal = _check_deadline(request, now_us) or _check_messages(request)
+    refusal = refusal_at_sight(request, now_us=now_us) or check_schema(request, schema_objection)
     if refusal is not None:
         return rejection(request, refusal, now_us)
-    filled = check_parameters(request, schema_objection)
-    if isinstance(filled, Refusal):
-        return rejection(request, filled, now_us)
     prompt = _tokenize(request, catalog, tokenizer_of)
     if isinstance(prompt, Refusal):
         return rejection(request, prompt, now_us)
     output = _fit(request, prompt)
     if isinstance(output, Refusal):
         return rejection(request, output, now_us)
-    return _validated(request, prompt, filled, output, now_us)
+    return _validated(request, prompt, output, now_us)
+
+
+def refusal_at_sight(request: RequestSubmitted, *, now_us: int) -> Refusal | None:
+    """What `decide` refuses without looking at models or JSON schemas. Takes microseconds."""
+    return _check_deadline(request, now_us) or _check_messages(request) or check_ranges(request)
 
 
 def rejection(request: RequestSubmitted, refusal: Refusal, now_us: int) -> RequestRejected:
@@ -150,9 +160,8 @@ def _fit(request: RequestSubmitted, prompt: _Prompt) -> int | Refusal:
     return Refusal(422, "invalid_request_error", "context_length_exceeded", message, "max_output_tokens")
 
 
-def _validated(
-    request: RequestSubmitted, prompt: _Prompt, filled: Filled, max_output_tokens: int, now_us: int
-) -> RequestValidated:
+def _validated(request: RequestSubmitted, prompt: _Prompt, max_output_tokens: int, now_us: int) -> RequestValidated:
+    filled = fill(request)
     return RequestValidated(
         request_id=request.request_id,
         tenant=request.tenant,

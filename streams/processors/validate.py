@@ -10,7 +10,6 @@ from eventlog.clock import now_us
 from eventlog.record import Record
 from eventlog.registry import Registry
 from models.errors import ModelError, SchemaJudgeBusyError
-from models.schema_judge import SchemaJudge
 from schemas.events import RequestCancelled, RequestRejected, RequestSubmitted, RequestValidated
 from schemas.ids import partition_of
 from schemas.topics import VALIDATED, requests_topic, tenant_of
@@ -19,13 +18,13 @@ from streams.errors import MisplacedEvent
 from streams.metrics import StreamsMetrics
 from streams.outbox import Pending, Unsendable
 from streams.parameters import Refusal
+from streams.schema_checks import SchemaChecks
 from streams.settings import StreamsSettings
 from streams.stage import Stage
 from streams.tokenizers import TokenizerShelf
-from streams.validate import decide, rejection
+from streams.validate import decide, refusal_at_sight, rejection
 
-# Tokenizing so much text takes more than a few milliseconds, and so can checking a JSON schema: it is done on a thread,
-# and other tenants go on.
+# Tokenizing so much text takes more than a few milliseconds: it is done on a thread, and other tenants go on.
 _LONG_PROMPT_CHARS = 16_384
 _RETRY_MS = 1_000
 
@@ -36,12 +35,12 @@ class ValidateStage(Stage):
     name = "validate"
 
     def __init__(
-        self, settings: StreamsSettings, metrics: StreamsMetrics, shelf: TokenizerShelf, judge: SchemaJudge
+        self, settings: StreamsSettings, metrics: StreamsMetrics, shelf: TokenizerShelf, checks: SchemaChecks
     ) -> None:
         super().__init__(settings, metrics)
         self.registry = Registry()
         self._shelf = shelf
-        self._judge = judge
+        self._checks = checks
 
     def follow_tenants(self, registry: Registry) -> None:
         """Take over a newer registry; new tenants' topics are subscribed within a second or two."""
@@ -65,12 +64,13 @@ class ValidateStage(Stage):
         await self._send(event, await self._decide(event), pending)
 
     async def _decide(self, request: RequestSubmitted) -> RequestValidated | RequestRejected:
-        call = partial(
-            decide, request, self.registry, self._shelf.get, now_us=now_us(), schema_objection=self._judge.objection
-        )
-        long = sum(len(message.content) for message in request.messages) > _LONG_PROMPT_CHARS
-        long = long or request.json_schema is not None
+        started_us = now_us()
         try:
+            objection = await self._schema_objection(request, started_us)
+            call = partial(
+                decide, request, self.registry, self._shelf.get, now_us=started_us, schema_objection=lambda _: objection
+            )
+            long = sum(len(message.content) for message in request.messages) > _LONG_PROMPT_CHARS
             decision = await asyncio.to_thread(call) if long else call()
         except SchemaJudgeBusyError as error:
             refusal = Refusal(503, "overloaded_error", "overloaded", f"{error}; try again", "json_schema", _RETRY_MS)
@@ -80,6 +80,12 @@ class ValidateStage(Stage):
             refusal = Refusal(503, "overloaded_error", "model_unavailable", f"{error}; try again later", "model")
             decision = rejection(request, refusal, now_us())
         return replace(decision, at_us=now_us())
+
+    async def _schema_objection(self, request: RequestSubmitted, started_us: int) -> str | None:
+        """Raises SchemaJudgeBusyError. A request that is refused anyhow costs the judge nothing."""
+        if request.json_schema is None or refusal_at_sight(request, now_us=started_us) is not None:
+            return None
+        return await self._checks.objection(request.json_schema)
 
     async def _send(
         self, request: RequestSubmitted, decision: RequestValidated | RequestRejected, pending: Pending

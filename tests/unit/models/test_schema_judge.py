@@ -7,14 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from models.errors import SchemaJudgeBusyError
 from models.json_grammar import MAX_JSON_SCHEMA_BYTES, schema_objection
-from models.schema_judge import SchemaJudge
+from models.schema_judge import Judged, SchemaJudge
 from tests.timing import eventually
 
 GOOD = '{"type": "object", "properties": {"größe": {"type": "integer"}}}'
@@ -60,19 +58,15 @@ def test_its_process_ends_with_its_owner_even_in_the_middle_of_a_schema() -> Non
     eventually(lambda: not _runs(judge), "the process has ended")
 
 
-def test_who_waits_too_long_behind_others_is_told_to_come_back() -> None:
-    judge = SchemaJudge(cpu_seconds=30.0, queue_seconds=0.05)
+def test_what_it_said_lately_is_known_without_a_turn() -> None:
+    judge = SchemaJudge(cpu_seconds=30.0)
+    assert judge.remembered(GOOD) is None
     assert judge.objection(GOOD) is None
-
-    def keep_asking() -> None:
-        for spaces in count(1):
-            judge.objection(GOOD + " " * spaces)
-
     with ThreadPoolExecutor(1) as pool:
         endless = pool.submit(judge.objection, ENDLESS)
-        with pytest.raises(SchemaJudgeBusyError):
-            keep_asking()
-        assert judge.objection(GOOD) is None, "what was judged lately needs no turn"
+        eventually(judge._asking.locked, "it is compiling")
+        assert judge.remembered(GOOD) == Judged(None)
+        assert judge.objection(GOOD) is None
         judge.close()
         assert endless.result(10) is not None
 

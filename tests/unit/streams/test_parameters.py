@@ -16,7 +16,9 @@ from streams.parameters import (
     Refusal,
     check_bias_tokens,
     check_engine,
-    check_parameters,
+    check_ranges,
+    check_schema,
+    fill,
 )
 from tests.unit.streams.samples import submitted
 
@@ -26,7 +28,8 @@ def biases(*pairs: tuple[int, float]) -> tuple[LogitBias, ...]:
 
 
 def checked(request: RequestSubmitted) -> Filled | Refusal:
-    return check_parameters(request, lambda json_schema: None if json_schema == "good" else "it is bad")
+    objection = check_schema(request, lambda json_schema: None if json_schema == "good" else "it is bad")
+    return check_ranges(request) or objection or fill(request)
 
 
 @pytest.mark.parametrize(
