@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from gpu_consumers.plan import StepPlan, StepResult
+from gpu_consumers.plan import SamplingParams, StepPlan, StepResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,9 @@ class EngineInfo:
     kv_blocks, block_tokens: keys and values lie in so many blocks of so many tokens; a sequence of n tokens holds
         ceil(n / block_tokens) of them at most, fewer if it shares some. 0 blocks: every slot always has room for
         `max_context_tokens`. A plan never asks for more than there are.
+    resumes_guided: whether output that obeys a JSON schema can go on in another slot behind what it has: the engine
+        reads the earlier tokens through its grammar. If not, it fails such an admission, and such a sequence keeps the
+        slot in which it made its first token.
     """
 
     name: str
@@ -31,6 +34,11 @@ class EngineInfo:
     eos_token_ids: frozenset[int]
     kv_blocks: int = 0
     block_tokens: int = 64
+    resumes_guided: bool = True
+
+    def resumes(self, sampling: SamplingParams) -> bool:
+        """Whether a sequence with these parameters that has output can go on in another slot."""
+        return self.resumes_guided or sampling.json_schema is None
 
     def blocks_of(self, tokens: int) -> int:
         """How many blocks a sequence of so many tokens holds at most; 0 where memory is not counted."""

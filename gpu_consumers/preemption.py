@@ -2,6 +2,9 @@
 
 Because somebody's turn has come and there is no slot, or too little memory: `choose_victims`.
 Because a sequence that runs needs a block of memory, and none is free: `who_gives_way`.
+
+A sequence that could not go on in another slot (`Running.may_lose_slot`) is no victim. Where only such ones run, who
+has come waits until one of them ends; they never lack memory (`gpu_consumers/running_batch.py`), so they do.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ def choose_victim(
     A deadline preempts nobody: in `tests/simulation/` urgent requests that took slots from their tenant's patient ones
     met no more deadlines in all than without, as the work that was done again made others late.
     """
-    running = list(running)
+    running = [one for one in running if one.may_lose_slot]
     lower = [one for one in running if one.rank > turn.rank]
     if lower:
         return max(lower, key=lambda one: (one.rank, served(one.tenant), -one.computed_tokens))
@@ -69,14 +72,19 @@ def who_gives_way(batch: RunningBatch, most_running: int, is_above: Callable[[st
     there. Never all of them: what runs alone fits.
 
     Lower classes first, then tenants above their share, then who came last. So who came first keeps its place whatever
-    others do, and is done in the end.
+    others do, and is done in the end. Those that could not go on in another slot come after all these: they lack no
+    blocks, so it is only where more of them run than may that one of them goes, and the engine ends it with its reason
+    when it is admitted again.
     """
     lacking = {running for running in batch if batch.lacks_blocks(running)}
     free = batch.blocks.free
     if len(batch) <= most_running and len(lacking) <= free:
         return []
     above = {tenant for tenant in batch.slots.tenants if is_above(tenant)}
-    left = sorted(batch, key=lambda running: (running.rank, running.tenant in above, running.turn.arrival))
+    left = sorted(
+        batch,
+        key=lambda running: (running.may_lose_slot, running.rank, running.tenant in above, running.turn.arrival),
+    )
     victims = []
     while len(left) > most_running or len(lacking) > free:
         victim = left.pop()

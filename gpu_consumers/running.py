@@ -15,6 +15,7 @@ class Running:
 
     blocks: of KV memory that it is counted with; most_blocks: what it may come to.
     output_token_ids: what it made in this slot; the newest of them is not run yet. Empty during prefill.
+    resumes: whether the engine could go on with it in another slot behind its first token (`EngineInfo.resumes`).
     """
 
     turn: Turn
@@ -24,6 +25,7 @@ class Running:
     blocks: int = 0
     most_blocks: int = 0
     output_token_ids: list[int] = field(default_factory=list)
+    resumes: bool = True
 
     @property
     def sequence(self) -> Sequence:
@@ -42,6 +44,12 @@ class Running:
     def decodes(self) -> bool:
         """Whether its prefix is run, and its next token comes of its newest."""
         return bool(self.output_token_ids)
+
+    @property
+    def may_lose_slot(self) -> bool:
+        """It would go on elsewhere as if nothing had been. One that has made nothing here yet always does: it begins
+        its prefix again."""
+        return self.resumes or not self.output_token_ids
 
     @property
     def output_tokens(self) -> int:

@@ -4,6 +4,10 @@ Blocks are counted as an upper bound: a sequence holds those of all its tokens, 
 its slot, and the one that its next token needs before that token is run. What the prefix cache lets it share with
 others only makes it less, and what the cache keeps goes when its room is needed. So an engine that is asked for no
 more than is counted here never runs out of them.
+
+A sequence that could not go on in another slot (`EngineInfo.resumes`) holds the blocks of the longest answer that it
+may have from the start. So it never lacks one, and memory that runs short never costs it its slot, even where nothing
+else runs: it waits longer for a slot, and ends in it.
 """
 
 from __future__ import annotations
@@ -70,20 +74,23 @@ class RunningBatch:
         It must find its prefix and one block more, and leave one to everybody who runs and may need it: to be
         admitted and to lose the slot at the next block, or to take another's, would be work done twice.
         """
-        prefix = self._info.blocks_of(len(sequence.prefix_token_ids))
+        first = self._first_blocks(sequence)
         if not self._running:
-            return prefix - self.blocks.free
-        room = min(1, self._info.blocks_of(sequence.max_tokens) - prefix)
-        return prefix + room + sum(running.room_blocks for running in self) - self.blocks.free
+            return first - self.blocks.free
+        room = min(1, self._info.blocks_of(sequence.max_tokens) - first)
+        return first + room + sum(running.room_blocks for running in self) - self.blocks.free
 
     def admit(self, turn: Turn, cached_tokens: int) -> Running:
-        """Give it a slot and the blocks of its prefix. Raises IndexError without a slot, ValueError without blocks."""
+        """Give it a slot and its first blocks. Raises IndexError without a slot, ValueError without blocks."""
         sequence = turn.sequence
-        blocks = self._info.blocks_of(len(sequence.prefix_token_ids))
+        blocks = self._first_blocks(sequence)
         self.blocks.hold(sequence.tenant, blocks)
         self.slots.hold(sequence.tenant)
         most_blocks = self._info.blocks_of(sequence.max_tokens)
-        running = Running(turn, self._free_slots.pop(), cached_tokens, cached_tokens, blocks, most_blocks)
+        running = Running(
+            turn, self._free_slots.pop(), cached_tokens, cached_tokens, blocks, most_blocks,
+            resumes=self._info.resumes(sequence.sampling),
+        )  # fmt: skip
         self._running[sequence.request_id] = self._by_slot[running.slot] = running
         return running
 
@@ -112,6 +119,12 @@ class RunningBatch:
         released = tuple(self._released)
         self._released.clear()
         return released
+
+    def _first_blocks(self, sequence: Sequence) -> int:
+        """What it is counted with from its admission on."""
+        if not self._info.resumes(sequence.sampling):
+            return self._info.blocks_of(sequence.max_tokens)
+        return self._info.blocks_of(len(sequence.prefix_token_ids))
 
     def check_integrity(self) -> None:
         """Raises AssertionError when a slot or block leaked or is shared."""

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.engines.echo import EchoEngine
 from gpu_consumers.fair_queue import DEFAULT_COSTS
-from gpu_consumers.plan import StepPlan, StepResult
+from gpu_consumers.plan import SamplingParams, StepPlan, StepResult
 from gpu_consumers.scheduler import Scheduler
 from gpu_consumers.sequence import Sequence
 from gpu_consumers.step import Step
@@ -75,6 +75,11 @@ class Request:
     waits_again: bool = False
 
 
+def unguided(plan: StepPlan) -> StepPlan:
+    """The same for the echo engine, which knows no grammar."""
+    return replace(plan, admitted=tuple(replace(one, sampling=SamplingParams()) for one in plan.admitted))
+
+
 def step_tokens(plan: StepPlan) -> int:
     return len(plan.decodes) + sum(len(chunk.token_ids) for chunk in plan.prefills)
 
@@ -84,10 +89,13 @@ class SchedulerMachine(RuleBasedStateMachine):
     Steps cost so much that some deadlines are urgent and some can't be met."""
 
     kv_blocks: ClassVar[int] = 0
+    resumes_guided: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.info = replace(info(), kv_blocks=self.kv_blocks, block_tokens=BLOCK_TOKENS)
+        self.info = replace(
+            info(), kv_blocks=self.kv_blocks, block_tokens=BLOCK_TOKENS, resumes_guided=self.resumes_guided
+        )
         self.scheduler = Scheduler(self.info, step_costs=StepCosts(1.0, 0.0, 0.1, mean_output_tokens=3))
         self.engine = engine()
         self.memory = Memory(self.info)
@@ -105,9 +113,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         output_tokens=st.integers(1, 6),
         patience_us=st.none() | st.integers(0, 15),
         priority=st.integers(0, 1),
+        is_guided=st.booleans(),
     )
     def arrives(
-        self, tenant: str, prompt: list[int], resumed: int, output_tokens: int, patience_us: int | None, priority: int
+        self,
+        tenant: str,
+        prompt: list[int],
+        resumed: int,
+        output_tokens: int,
+        patience_us: int | None,
+        priority: int,
+        is_guided: bool,
     ) -> None:
         request_id = f"r{len(self.requests)}"
         sequence = Sequence(
@@ -118,6 +134,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_tokens=len(prompt) + resumed + output_tokens,
             deadline_at_us=None if patience_us is None else self.now_us + patience_us,
             priority=priority,
+            sampling=SamplingParams(json_schema="{}") if is_guided else SamplingParams(),
         )
         self.requests[request_id] = Request(sequence, output_tokens)
         self.scheduler.add(sequence)
@@ -146,7 +163,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.slots_change_hands(step)
         assert len(step.plan.decodes) == len(self.decoding), "a decode was left out"
         self.memory.run(step.plan)
-        result = self.engine.execute(step.plan)
+        result = self.engine.execute(unguided(step.plan))
         assert not result.failures, f"the plan doesn't fit the engine: {result.failures}"
         if is_too_large:
             parts = step.plan.prefills + step.plan.decodes
@@ -250,12 +267,29 @@ class RoomierMachine(SchedulerMachine):
     kv_blocks = 2 * -(-LONGEST // BLOCK_TOKENS) - 1
 
 
+class KeepingMachine(RoomierMachine):
+    """Guided sequences can't go on in another slot, and every step fits."""
+
+    resumes_guided = False
+
+    def steps(
+        self, passes_us: int, broken_slot: int | None, cancelled_meanwhile: int | None, is_too_large: bool = False
+    ) -> None:
+        super().steps(passes_us, broken_slot, cancelled_meanwhile)
+
+    def slots_change_hands(self, step: Step) -> None:
+        for request_id in step.preempted:
+            request = self.requests[request_id]
+            assert self.info.resumes(request.sequence.sampling) or request_id not in self.decoding
+        super().slots_change_hands(step)
+
+
 TestScheduler = SchedulerMachine.TestCase
 TestSchedulerOfTightMemory = TightMachine.TestCase
 TestSchedulerOfRoomierMemory = RoomierMachine.TestCase
-TestScheduler.settings = TestSchedulerOfTightMemory.settings = TestSchedulerOfRoomierMemory.settings = settings(
-    max_examples=60, stateful_step_count=40
-)
+TestSchedulerThatKeepsGuidedInPlace = KeepingMachine.TestCase
+TestScheduler.settings = TestSchedulerOfTightMemory.settings = settings(max_examples=60, stateful_step_count=40)
+TestSchedulerOfRoomierMemory.settings = TestSchedulerThatKeepsGuidedInPlace.settings = TestScheduler.settings
 
 TENANT_LOAD = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 6)), min_size=1, max_size=6)
 

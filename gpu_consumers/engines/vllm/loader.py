@@ -61,6 +61,7 @@ def open_vllm_engine(
         max_step_tokens=max_step_tokens or max_context_tokens + slots,
         vocabulary_size=llm.model_config.get_vocab_size(),
         eos_token_ids=_eos_token_ids(llm.model_config),
+        resumes_guided=False,  # its grammar begins with the request's first token, and takes no earlier ones
     )
     engine = VllmEngine(vllm, llm, loop, info, adapter_places=adapter_places)
     del llm  # the engine's alone from here on: vLLM itself keeps this frame, and the engine is to let go of it

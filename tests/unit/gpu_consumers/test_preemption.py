@@ -70,6 +70,23 @@ def test_what_lost_its_slot_before_keeps_its_new_one_until_it_has_made_a_token_t
     assert choose_victim(turn("x"), batch, shares_of(batch, "x"), served()) is batch[2]
 
 
+def test_what_could_not_go_on_elsewhere_keeps_its_slot_from_its_first_token_on() -> None:
+    batch = [running("flood", computed, -1) for computed in (9, 4, 8)]
+    counters, shares = served(), shares_of(batch, "x")
+    for newcomer in (turn("x"), turn("x", -1)):
+        assert choose_victim(newcomer, batch, shares, counters) is batch[1], "the least work to do again"
+    batch[1].resumes = False
+    assert choose_victim(turn("x"), batch, shares, counters) is batch[1], "it would begin its prompt again"
+    batch[1].output_token_ids.append(5)
+    for newcomer in (turn("x"), turn("x", -1)):
+        assert choose_victim(newcomer, batch, shares, counters) is batch[2]
+    for one in batch:
+        one.resumes = False
+        one.output_token_ids.append(5)
+    for newcomer in (turn("x"), turn("x", -1)):
+        assert choose_victim(newcomer, batch, shares, counters) is None, "it waits"
+
+
 def blocks_of(batch: list[Running], *waiting: str) -> Shares:
     presence = Presence(lambda tenant: 1.0)
     presence.look(0, [*waiting, *(one.tenant for one in batch)], lambda tenant: False)
@@ -137,6 +154,18 @@ def test_who_needs_a_block_may_be_the_one_that_gives_way() -> None:
     decoding(batch, "a", 1, tokens=3)
     last = decoding(batch, "a", 2)
     assert who_gives_way(batch, 8, nobody) == [last]
+
+
+def test_what_could_not_go_on_elsewhere_gives_way_after_all_others() -> None:
+    batch = running_batch(4)
+    kept = decoding(batch, "a", 3, rank=1)
+    kept.resumes = False
+    first = decoding(batch, "a", 1)
+    last = decoding(batch, "a", 2)
+    assert who_gives_way(batch, 2, nobody) == [last]
+    assert who_gives_way(batch, 1, nobody) == [last, first]
+    first.resumes = last.resumes = False
+    assert who_gives_way(batch, 2, nobody) == [kept], "no more than may run"
 
 
 def test_one_is_left_however_few_may_run() -> None:

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_consumers.engine import EngineInfo
+from gpu_consumers.plan import SamplingParams
 from gpu_consumers.running import Running
 from gpu_consumers.running_batch import RunningBatch
 from gpu_consumers.sequence import Sequence
@@ -31,6 +32,19 @@ def test_a_sequence_holds_the_blocks_of_its_prefix_from_the_start() -> None:
     found = batch()
     admit(found, sequence("r", 9))
     assert (found.blocks.held("t"), found.blocks.free, found.slots.free) == (3, 7, 3)
+
+
+def test_what_could_not_go_on_elsewhere_holds_all_blocks_that_it_may_need_and_never_lacks_one() -> None:
+    found = batch(replace(INFO, resumes_guided=False))
+    guided = replace(sequence("r", 8), sampling=SamplingParams(json_schema="{}"))
+    assert found.missing_blocks(replace(guided, max_tokens=41)) == 1
+    running = admit(found, guided, decoding=True)
+    assert (found.blocks.free, running.room_blocks, running.may_lose_slot) == (3, 0, False)
+    assert found.missing_blocks(replace(guided, request_id="s")) == 4
+    running.computed_tokens = guided.max_tokens - 1
+    assert not found.lacks_blocks(running)
+    assert admit(found, sequence("free", 8)).blocks == 2
+    assert admit(batch(), guided, decoding=True).may_lose_slot
 
 
 def test_it_takes_another_block_where_its_next_token_needs_one() -> None:

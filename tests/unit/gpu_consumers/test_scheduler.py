@@ -325,6 +325,26 @@ def test_slots_are_given_as_far_as_memory_goes_and_one_that_outgrows_it_goes_on_
     assert lost == [("second",), ("third",)], "whoever came first is never the one"
 
 
+def test_where_only_guided_sequences_run_that_can_not_go_on_elsewhere_who_comes_waits_and_all_end() -> None:
+    scheduler = Scheduler(replace(TIGHT, max_step_tokens=32, resumes_guided=False))
+    for name in ("first", "second", "third"):
+        scheduler.add(Sequence(name, "t", tuple(range(8)), 16, SamplingParams(json_schema="{}")))
+    admitted: list[str] = []
+    for now_us in range(40):
+        step = scheduler.next_step(now_us)
+        admitted += step.admitted
+        assert not step.preempted
+        scheduler.take(yielded(step))
+        if now_us == 0:
+            assert (scheduler.running_count, scheduler.held_blocks) == (2, 8), "all that they may need"
+            scheduler.add(Sequence("urgent", "u", (1,), 8, priority=1))
+        for running in list(scheduler._batch):
+            if len(running.sequence.prefix_token_ids) + len(running.output_token_ids) == running.sequence.max_tokens:
+                scheduler.remove(running.sequence.request_id)
+    assert admitted == ["first", "second", "urgent", "third"]
+    assert scheduler.running_count == scheduler.waiting_count == 0
+
+
 def test_a_step_that_did_not_fit_is_run_again_in_smaller_ones() -> None:
     scheduler = Scheduler(INFO)
     scheduler.add(sequence("r", 8))

@@ -13,8 +13,10 @@ from gpu_consumers.engines.vllm.adapters import vllm_rank
 from gpu_consumers.engines.vllm.api import import_vllm
 from gpu_consumers.errors import AdapterUnavailableError, EngineConfigurationError, ModelFilesMissingError
 from gpu_consumers.plan import Admission, Decode, Logprobs, PrefillChunk, SamplingParams, StepPlan
+from gpu_consumers.sequence import Sequence
 from tests.batching import Request, run_batch
 from tests.fake_vllm import POISON, EngineDeadError, FakeVllm, LoRARequest
+from tests.scheduled import run_scheduled
 from tests.tiny_model import make_tiny_model
 
 pytestmark = pytest.mark.usefixtures("frozen_heap")
@@ -163,6 +165,23 @@ def test_a_json_schema_becomes_structured_output_and_can_only_begin_at_the_begin
     [call] = fake.llm.calls
     assert call.sampling_params.structured_outputs is not None
     assert call.sampling_params.structured_outputs.json == '{"type": "object"}'
+
+
+def test_guided_sequences_keep_their_slots_under_the_scheduler_and_others_go_on_elsewhere(opened: Opener) -> None:
+    engine, _ = opened()
+    assert not engine.info.resumes_guided
+    guided = SamplingParams(json_schema='{"type": "object"}')
+    flood = [
+        Sequence(f"guided{n}", "flood", (4, 5), 14, guided) if n % 3 else Sequence(f"free{n}", "flood", (4, 5), 14)
+        for n in range(6)
+    ]
+    light = [Sequence(f"light{n}", "light", (6, 7), 14, priority=1) for n in range(6)]
+    answers = run_scheduled(engine, [one for pair in zip(flood, light, strict=True) for one in pair], apart=2)
+    assert answers.failures == {}
+    assert answers.preemptions
+    assert {name: len(tokens) for name, tokens in answers.tokens.items()} == {
+        one.request_id: one.max_tokens - 2 for one in flood + light
+    }
 
 
 def adapter(directory: Path) -> str:
