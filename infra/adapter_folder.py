@@ -1,28 +1,28 @@
-"""Does this folder hold a LoRA adapter? Looked at when one is registered, so that no request finds out."""
+"""Can the adapter in this folder be served? Looked at when one is registered, so that no request finds out."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Final
 
+from gpu_consumers.errors import AdapterUnavailableError
+from gpu_consumers.lora_config import read_config
 from infra.errors import AdapterFolderInvalid
 
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
+CONFIG: Final = "adapter_config.json"
+WEIGHTS: Final = "adapter_model.safetensors"
 
 
 def check_adapter_folder(folder: Path) -> None:
-    """Raises AdapterFolderInvalid for a folder that is not one of PEFT's with a LoRA adapter in safetensors."""
+    """Raises AdapterFolderInvalid for a folder that is not one of PEFT's with a plain LoRA adapter in safetensors: what
+    an engine would refuse by its configuration alone is refused here in the engine's words. The weights, and whether
+    they fit the model, are not looked at."""
     if not folder.is_dir():
         raise AdapterFolderInvalid(folder, "there is no such folder")
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).is_file():
+            raise AdapterFolderInvalid(folder, f"it has no {name}")
     try:
-        config = json.loads((folder / CONFIG).read_bytes())
-    except FileNotFoundError:
-        raise AdapterFolderInvalid(folder, f"it has no {CONFIG}") from None
-    except (OSError, ValueError) as error:
-        raise AdapterFolderInvalid(folder, f"its {CONFIG} can't be read ({error})") from None
-    kind = config.get("peft_type") if isinstance(config, dict) else None
-    if kind != "LORA":
-        raise AdapterFolderInvalid(folder, f"its {CONFIG} says peft_type {kind!r}, and only 'LORA' is served")
-    if not (folder / WEIGHTS).is_file():
-        raise AdapterFolderInvalid(folder, f"it has no {WEIGHTS}")
+        read_config(folder)
+    except AdapterUnavailableError as error:
+        raise AdapterFolderInvalid(folder, str(error)) from None

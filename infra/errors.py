@@ -240,8 +240,8 @@ class AdapterFolderInvalid(InfraError):
 
     def __init__(self, folder: Path, problem: str) -> None:
         super().__init__(
-            f"{folder} is no LoRA adapter: {problem}. Give a folder that PEFT's save_pretrained wrote; if it is on the "
-            "workers only, add --unchecked."
+            f"The adapter in {folder} can't be served: {problem}. Give a folder with plain LoRA that PEFT's "
+            "save_pretrained wrote (docs/operations.md); if it is on the workers only, add --unchecked."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,16 @@ def test_an_adapter_is_added_for_a_model_that_is_there(
     model, adapter = f"{tenant_name}@v1", f"tone-{tenant_name}@v2"
     add = ["adapters", "add", adapter, "--model", model, "--location", str(tmp_path)]
     assert "it has no adapter_config.json" in refused(capsys, *add)
-    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     (tmp_path / "adapter_model.safetensors").touch()
+    plain = {"peft_type": "LORA", "r": 8, "lora_alpha": 16}
+    for options, reason in (
+        ({"use_dora": True}, "it is a DoRA adapter (use_dora), which is not supported"),
+        ({"bias": "lora_only"}, "it has biases (bias is 'lora_only'), which is not supported"),
+        ({"modules_to_save": ["lm_head"]}, "it replaces whole modules (modules_to_save), which is not supported"),
+    ):
+        (tmp_path / "adapter_config.json").write_text(json.dumps(plain | options))
+        assert reason in refused(capsys, *add)
+    (tmp_path / "adapter_config.json").write_text(json.dumps(plain | {"use_rslora": True}))
     assert f"there is no model version {model!r}" in refused(capsys, *add)
     shown(capsys, "models", "add", model, "--engine", "echo")
     assert f"{adapter} is registered for {model}." in shown(capsys, *add)

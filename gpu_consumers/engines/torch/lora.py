@@ -14,10 +14,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from gpu_consumers.engines.torch.lora_config import LoraConfig, read_config
 from gpu_consumers.engines.torch.lora_layout import LoraLayout, padded_rank
 from gpu_consumers.engines.torch.projections import Projection
 from gpu_consumers.errors import AdapterUnavailableError
+from gpu_consumers.lora_config import LoraConfig, read_config
 
 _PREFIX: Final = "base_model.model."  # what PEFT puts around a model
 _NAME: Final = re.compile(r"(?P<module>.+)\.lora_(?P<matrix>[AB])\.weight")

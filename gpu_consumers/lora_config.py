@@ -1,4 +1,7 @@
-"""adapter_config.json of PEFT: what an adapter is multiplied with, and whether we compute all that it says."""
+"""adapter_config.json of PEFT: what an adapter is multiplied with, and whether we compute all that it says.
+
+Read by the torch engine when an adapter is wanted, and by the command line when one is registered: without torch.
+"""
 
 from __future__ import annotations
 
