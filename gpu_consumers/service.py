@@ -38,6 +38,7 @@ from gpu_consumers.spot_notice import watch_for_notice
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import WorkerIdentity, WorkerTelemetry
 from gpu_consumers.throughput import measure_throughput
+from gpu_consumers.warm_up_reports import warm_up_reports
 from gpu_consumers.work import Leave, Message, Wake, Weights
 from gpu_consumers.worker import Worker
 from models.tokenizer import open_tokenizer
@@ -49,6 +50,7 @@ LINGER_MS = 1.0
 _STOP_STEP_SECONDS = 0.8
 _STOP_FLUSH_SECONDS = 0.5
 _STOP_LEAVE_SECONDS = 2.0
+_CLOSE_SECONDS = 0.1
 _JOIN_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
 
@@ -74,9 +76,17 @@ async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[
         registered = await _registered_model(reader, settings, stop)
         if registered is None:
             return
-        engine, model = await asyncio.to_thread(_open, registered, settings)
-        throughput, costs = await asyncio.to_thread(_measured, engine, registered, settings)
-        if stop.is_set():  # while it was loaded: then nobody hears of this worker
+        # Never giving a record up: a token log with a hole in it would hide all that comes behind the hole.
+        producer = EventProducer(
+            settings.profile, client_id=settings.worker_id, linger_ms=LINGER_MS, delivery_timeout_ms=0
+        )
+        stack.callback(producer.close, _CLOSE_SECONDS)
+        identity = WorkerIdentity(settings.worker_id, settings.deployment, registered.model_version)
+        telemetry = TelemetryWriter(producer, metrics.dropped_reports.inc)
+        async with warm_up_reports(identity, telemetry, every_seconds=settings.telemetry_seconds, stop=stop):
+            engine, model = await asyncio.to_thread(_open, registered, settings)
+            throughput, costs = await asyncio.to_thread(_measured, engine, registered, settings)
+        if stop.is_set():  # while it was loaded: then the group does not hear of this worker
             engine.close()
             return
         if settings.metrics_port is not None:
@@ -84,7 +94,9 @@ async def run(settings: WorkerSettings, *, stop: asyncio.Event, ready: Callable[
             log.info("metrics at http://127.0.0.1:%d/metrics", server.server_port)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
-        await _Running(settings, engine, model, metrics, reader, throughput, costs).until(stop, ready)
+        await _Running(settings, engine, model, metrics, reader, producer, telemetry, throughput, costs).until(
+            stop, ready
+        )  # fmt: skip
 
 
 class _Running:
@@ -97,6 +109,8 @@ class _Running:
         model: Model,
         metrics: WorkerMetrics,
         reader: RegistryReader,
+        producer: EventProducer,
+        telemetry: TelemetryWriter,
         throughput: ThroughputMeasured,
         costs: StepCosts | None,
     ) -> None:
@@ -106,10 +120,7 @@ class _Running:
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._stop_worker = threading.Event()
         self._stop_intake = threading.Event()
-        # Never giving a record up: a token log with a hole in it would hide all that comes behind the hole.
-        self._producer = EventProducer(
-            settings.profile, client_id=settings.worker_id, linger_ms=LINGER_MS, delivery_timeout_ms=0
-        )
+        self._producer = producer
         self._joined = asyncio.Event()
         self._intake = Intake(
             settings,
@@ -119,7 +130,7 @@ class _Running:
             stop=self._stop_intake,
             joined=self._tell_joined(asyncio.get_running_loop()),
         )
-        self._telemetry = TelemetryWriter(self._producer, metrics.dropped_reports.inc)
+        self._telemetry = telemetry
         writer = AnswerWriter(
             self._producer, metrics, stop=self._stop_worker, max_unacknowledged=4 * max(16, settings.slots)
         )
@@ -198,7 +209,7 @@ class _Running:
         self._producer.flush(_STOP_FLUSH_SECONDS)
         self._stop_intake.set()
         intake.join(_STOP_LEAVE_SECONDS)
-        self._producer.close(0.1)
+        self._producer.close(_CLOSE_SECONDS)
 
     def _registry_changed(self, registry: Registry) -> None:
         self._inbox.put(Weights({name: tenant.weight for name, tenant in registry.tenants.items()}))

@@ -1,16 +1,19 @@
 """What a worker tells of itself: a report every few seconds, the first when it begins and the last when it stops.
 
-The engine loop owns all of it, so a report is late by the step that it is in, and one that does not come at all says
-that the engine is stuck.
+While it takes work, the engine loop owns all of it: a report is late by the step that it is in, and one that does not
+come at all says that the engine is stuck. Until then `gpu_consumers/warm_up_reports.py` tells that it warms up.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from eventlog.telemetry import State, Writer
+from eventlog.telemetry import Writer
 from gpu_consumers.engine import KvUse
 from schemas.events import WorkerReported
+
+State = Literal["warming_up", "running", "draining", "stopping"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +92,21 @@ class StepStatistics:
 class WorkerTelemetry:
     """When a report is due, and where it goes. `statistics` are for the engine loop to fill."""
 
-    def __init__(self, identity: WorkerIdentity, writer: Writer, *, every_seconds: float, now: float) -> None:
+    def __init__(
+        self,
+        identity: WorkerIdentity,
+        writer: Writer,
+        *,
+        every_seconds: float,
+        now: float,
+        state: Literal["warming_up", "running"] = "running",
+    ) -> None:
         """every_seconds: 0 for no reports at all."""
         self.statistics = StepStatistics(now)
         self._identity = identity
         self._writer = writer
         self._every_seconds = every_seconds
+        self._state: State = state
         self._due_at = now if every_seconds > 0 else float("inf")
 
     def due_in(self, now: float) -> float:
@@ -102,9 +114,14 @@ class WorkerTelemetry:
         return max(0.0, self._due_at - now)
 
     def report(self, load: Load, *, now: float, now_us: int) -> None:
-        """That this worker runs."""
-        self._write("running", load, now, now_us)
+        """That this worker is there, and what it does."""
+        self._write(self._state, load, now, now_us)
         self._due_at = now + self._every_seconds
+
+    def drain_begins(self, now: float) -> None:
+        """Reports say so from now on, and one is due at once."""
+        self._state = "draining"
+        self._due_at = min(self._due_at, now) if self._every_seconds > 0 else self._due_at
 
     def last_report(self, load: Load, *, now: float, now_us: int) -> None:
         """That this worker stops; not more than this once."""

@@ -120,6 +120,7 @@ class Worker:
     def _leave(self, message: Leave) -> None:
         """Who has no slot now gets none here: another worker reads the order again."""
         self._drain = Drain(message.until_s, self._engine.info.max_step_tokens)
+        self._telemetry.drain_begins(monotonic())
         unbegun = [active for active in self._active.values() if not active.has_slot]
         for active in unbegun:
             self._forget(active)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,9 @@ from schemas.events import Event, GatewayReported, WorkerReported
 SILENT_INTERVALS = 3
 SILENT_SECONDS = 15.0
 
-State = Literal["running", "stopped", "silent"]
+State = Literal["warming up", "running", "draining", "stopped", "silent"]
+_ALIVE: Mapping[str, State] = {"warming_up": "warming up", "draining": "draining"}
+
 Report = WorkerReported | GatewayReported
 
 
@@ -20,8 +22,10 @@ class Member:
     """One worker or gateway.
 
     deployment, model_version: None for a gateway.
-    state: `silent` if it has missed some reports: it is dead, stuck in a step, or cut off.
-    tokens_per_second: output tokens, over its newest interval; None for a gateway or while there was no interval.
+    state: `silent` if it has missed some reports: it is dead, stuck in a step, or cut off. A worker takes work while it
+        is running only.
+    tokens_per_second: output tokens, over its newest interval; None for a gateway, while there was no interval, and
+        before a worker takes work.
     running: requests in the batch, or responses that a gateway follows. waiting: those without a slot.
     kv_share: of its memory for keys and values, in [0, 1]; None if it has none.
     seconds_ago: when it was last heard of.
@@ -55,13 +59,13 @@ def _member(report: Report, now_us: int) -> Member:
     state = _state(report, seconds_ago)
     if isinstance(report, GatewayReported):
         return Member(report.gateway, None, None, state, None, report.open_responses, None, None, seconds_ago)
-    interval_ms, capacity = report.interval_ms, report.kv_capacity_tokens
+    interval_ms, capacity, works = report.interval_ms, report.kv_capacity_tokens, report.state != "warming_up"
     return Member(
         name=report.worker,
         deployment=report.deployment,
         model_version=report.model_version,
         state=state,
-        tokens_per_second=report.output_tokens * 1000 / interval_ms if interval_ms > 0 else None,
+        tokens_per_second=report.output_tokens * 1000 / interval_ms if works and interval_ms > 0 else None,
         running=report.running_requests,
         waiting=report.waiting_requests,
         kv_share=report.kv_used_tokens / capacity if capacity > 0 else None,
@@ -74,4 +78,4 @@ def _state(report: Report, seconds_ago: float) -> State:
     if report.state == "stopping":
         return "stopped"
     patience = max(SILENT_SECONDS, SILENT_INTERVALS * report.interval_ms / 1000)
-    return "silent" if seconds_ago > patience else "running"
+    return "silent" if seconds_ago > patience else _ALIVE.get(report.state, "running")

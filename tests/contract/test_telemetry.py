@@ -47,8 +47,11 @@ async def test_a_worker_measures_itself_then_reports_until_it_stops(stage: Stage
     async with running_worker(settings):
         await stage.until_ended(orders)
         assert await comes_true(lambda: sum(stage.committed(tenant)) == 6)
-    curve, *reports = told_by(stage.profile, worker)
+    events = told_by(stage.profile, worker)
+    (measured_at,) = [at for at, event in enumerate(events) if isinstance(event, ThroughputMeasured)]
+    before, curve, reports = events[:measured_at], events[measured_at], events[measured_at + 1 :]
 
+    assert {event.state for event in before if isinstance(event, WorkerReported)} == {"warming_up"}
     assert isinstance(curve, ThroughputMeasured)
     assert (curve.deployment, curve.model_version) == (stage.deployment, f"{stage.deployment}@v1")
     assert (curve.engine, curve.device, curve.dtype) == ("echo", "cpu", "")

@@ -61,9 +61,21 @@ def test_reports_are_due_at_once_and_then_in_every_interval() -> None:
     ]
 
 
+def test_a_drain_is_reported_at_once() -> None:
+    log = Log()
+    telemetry = WorkerTelemetry(IDENTITY, log, every_seconds=5.0, now=100.0)
+    telemetry.report(LOAD, now=100.0, now_us=1)
+    telemetry.drain_begins(101.0)
+    assert telemetry.due_in(101.0) == 0.0
+    telemetry.report(LOAD, now=101.0, now_us=2)
+    assert telemetry.due_in(101.0) == 5.0
+    assert [event.state for _, event in log.written] == ["running", "draining"]
+
+
 def test_an_interval_of_0_is_no_reports_at_all() -> None:
     log = Log()
     telemetry = WorkerTelemetry(IDENTITY, log, every_seconds=0.0, now=100.0)
+    telemetry.drain_begins(100.0)
     assert telemetry.due_in(1e9) == float("inf")
     telemetry.last_report(LOAD, now=110.0, now_us=3)
     assert log.written == []

@@ -20,7 +20,7 @@ from gpu_consumers.plan import StepPlan, StepResult
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.work import Leave, Weights
 from models.tokenizer import ByteTokenizer, open_tokenizer
-from schemas.events import GenerationFailed, GenerationFinished, RequestRouted, TokensGenerated
+from schemas.events import GenerationFailed, GenerationFinished, RequestRouted, TokensGenerated, WorkerReported
 from schemas.ids import new_request_id
 from schemas.request_events import LogitBias
 from tests.lone_worker import Log, LoneWorker
@@ -244,7 +244,7 @@ TEN_MS_A_STEP = StepCosts(step_us=10_000.0, decode_us=0.0, prefill_token_us=0.0)
 
 def leaving(seconds: float, *, at_step: int, costs: StepCosts | None = TEN_MS_A_STEP) -> LoneWorker:
     """A worker of four slots that is told to leave before this step."""
-    worker = LoneWorker(EchoEngine(slots=4), ECHO)
+    worker = LoneWorker(EchoEngine(slots=4), ECHO, telemetry_seconds=3600.0)
     if costs is not None:
         worker.measured(costs)
 
@@ -274,6 +274,13 @@ def test_a_worker_that_leaves_waits_for_nobody_who_cant_be_ready_in_time() -> No
     log = leaving(0.2, at_step=5).run(LONG)
     assert not log.settled
     assert {len(log.answers[order.request_id].token_ids) for order in LONG[:4]} == {6}
+
+
+def test_a_worker_reports_that_it_drains_as_soon_as_it_does() -> None:
+    reports = leaving(0.9, at_step=5).run(LONG).reports
+    assert [report.state for report in reports if isinstance(report, WorkerReported)] == [
+        "running", "draining", "stopping",
+    ]  # fmt: skip
 
 
 def test_a_worker_that_does_not_know_what_steps_cost_goes_by_its_newest_ones() -> None:

@@ -66,6 +66,18 @@ def test_who_misses_three_reports_is_silent(interval_ms: int, seconds_ago: int, 
     assert only(replace(GATEWAY, at_us=at_us, interval_ms=interval_ms)).state == state
 
 
+@pytest.mark.parametrize(
+    ("told", "state"), [("warming_up", "warming up"), ("draining", "draining"), ("of a later release", "running")]
+)
+def test_a_worker_that_takes_no_work_yet_or_no_more_shows_so(told: str, state: str) -> None:
+    assert only(replace(WORKER, state=told)).state == state
+    assert only(replace(WORKER, state=told, at_us=NOW_US - 16_000_000)).state == "silent"
+
+
+def test_a_worker_that_warms_up_has_no_speed() -> None:
+    assert only(replace(WORKER, state="warming_up", output_tokens=0)).tokens_per_second is None
+
+
 def test_who_said_goodbye_is_stopped_however_long_ago() -> None:
     assert only(replace(WORKER, state="stopping", at_us=NOW_US - 200_000_000)).state == "stopped"
 

@@ -50,11 +50,31 @@ def test_a_minute_is_one_row_weighted_by_steps_and_time(database: World) -> None
     first, other = minutes(database, "weighted", REPORT, second, next_minute)
     assert first == {
         "worker": "weighted", "minute": "2026-11-30 00:54:00", "deployment": "chat-v1", "model_version": "chat@v1",
-        "reports": 2, "steps": 400, "step_mean_ms": 35.0, "step_max_ms": 50.0, "prompt_tokens_per_second": 25.0,
-        "output_tokens_per_second": 200.0, "measured_tokens_per_second": None, "finished_requests": 6,
-        "running_requests": 6.0, "waiting_requests": 1.0, "kv_share": 0.5,
+        "state": "running", "reports": 2, "steps": 400, "step_mean_ms": 35.0, "step_max_ms": 50.0,
+        "prompt_tokens_per_second": 25.0, "output_tokens_per_second": 200.0, "measured_tokens_per_second": None,
+        "finished_requests": 6, "running_requests": 6.0, "waiting_requests": 1.0, "kv_share": 0.5,
     }  # fmt: skip
     assert (other["minute"], other["reports"], other["step_mean_ms"]) == ("2026-11-30 00:55:00", 1, 20.0)
+
+
+def test_a_worker_that_warms_up_shows_so_and_changes_no_figure(database: World) -> None:
+    warming_up = replace(
+        REPORT, at_us=AT_US - MINUTE_US, state="warming_up", interval_ms=30_000, steps=0, step_mean_us=0, step_max_us=0,
+        prompt_tokens=0, output_tokens=0, finished_requests=0, running_requests=0, waiting_requests=0,
+        kv_used_tokens=0, kv_capacity_tokens=0,
+    )  # fmt: skip
+    late = replace(warming_up, at_us=AT_US + 1_000_000)
+    before, first = minutes(database, "warms", CURVE, warming_up, late, REPORT)
+    assert (before["state"], before["reports"], before["running_requests"]) == ("warming_up", 1, 0.0)
+    assert before["output_tokens_per_second"] is None
+    (alone,) = minutes(database, "warm", CURVE, REPORT)
+    assert first == {**alone, "worker": "warms", "reports": 2}
+
+
+def test_a_minute_has_the_state_of_its_last_report(database: World) -> None:
+    drains = replace(REPORT, at_us=AT_US + 20_000_000, state="draining")
+    (row,) = minutes(database, "drains", drains, REPORT)
+    assert row["state"] == "draining"
 
 
 def test_an_idle_worker_without_kv_memory_has_no_made_up_figures(database: World) -> None:
