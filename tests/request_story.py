@@ -19,6 +19,7 @@ from schemas.events import (
     RequestSubmitted,
     RequestValidated,
     ResponseDelivered,
+    TokenLogprobs,
     TokensGenerated,
 )
 from schemas.ids import new_request_id
@@ -66,11 +67,12 @@ class Story:
             remaining_tokens=9_981, reset_tokens_ms=1_000,
         )  # fmt: skip
 
-    def routed(self, at: int = 5_500) -> tuple[str, Event]:
+    def routed(self, at: int = 5_500, adapter: str | None = None) -> tuple[str, Event]:
         return work_topic(DEPLOYMENT, self.tenant), RequestRouted(
             request_id=self.request_id, tenant=self.tenant, at_us=RECEIVED_US + at, admitted_at_us=RECEIVED_US + 5_000,
             model="chat", model_version="chat@v1", deployment=DEPLOYMENT, reason="alias chat is chat@v1",
             prompt_token_ids=(5, 6, 7), max_output_tokens=16, temperature=0.0, top_p=1.0, top_k=0, seed=1, stop=(),
+            adapter=adapter,
         )  # fmt: skip
 
     def started(self, at: int = 9_000, attempt: int = 1, pulled: int = 8_000) -> tuple[str, Event]:
@@ -80,10 +82,17 @@ class Story:
             model_version="chat@v1", prompt_tokens=3, resumed_output_tokens=0 if attempt == 1 else 1,
         )  # fmt: skip
 
-    def tokens(self, at: int, index: int, text: str = " word", attempt: int = 1) -> tuple[str, Event]:
+    def tokens(
+        self,
+        at: int,
+        index: int,
+        text: str = " word",
+        attempt: int = 1,
+        logprobs: tuple[TokenLogprobs, ...] = (),
+    ) -> tuple[str, Event]:
         return tokens_topic(self.tenant), TokensGenerated(
             request_id=self.request_id, tenant=self.tenant, attempt=attempt, at_us=RECEIVED_US + at, index=index,
-            token_ids=(index,), text_offset_chars=index * len(text), text=text,
+            token_ids=(index,), text_offset_chars=index * len(text), text=text, logprobs=logprobs,
         )  # fmt: skip
 
     def finished(

@@ -71,7 +71,7 @@ class Rows:
 class EventRows(Rows):
     table = EVENTS
     names = (
-        "log_id", "topic", "partition", "offset", "event_type", "tenant", "request_id", "at", "payload",
+        "log_id", "topic", "partition", "offset", "event_type", "tenant", "request_id", "adapter", "at", "payload",
         "decode_error",
     )  # fmt: skip
 
@@ -80,7 +80,7 @@ class TokenRows(Rows):
     table = TOKEN_EVENTS
     names = (
         "log_id", "topic", "partition", "offset", "tenant", "request_id", "attempt", "index", "tokens", "token_ids",
-        "text_offset_chars", "text", "at",
+        "text_offset_chars", "text", "logprobs", "token_utf8", "top_logprobs", "at",
     )  # fmt: skip
 
 
@@ -95,7 +95,10 @@ def decoded(value: bytes, codec: Codec) -> Event | ContractError:
 def add_tokens(rows: TokenRows, origin: Origin, event: TokensGenerated) -> None:
     rows.append(
         origin, _tenant(origin, event.tenant), event.request_id, event.attempt, event.index, len(event.token_ids),
-        event.token_ids, event.text_offset_chars, event.text, event.at_us,
+        event.token_ids, event.text_offset_chars, event.text, [token.logprob for token in event.logprobs],
+        [token.utf8 for token in event.logprobs],
+        [[(likely.token_id, likely.utf8, likely.logprob) for likely in token.top] for token in event.logprobs],
+        event.at_us,
     )  # fmt: skip
 
 
@@ -103,13 +106,13 @@ def add_event(rows: EventRows, origin: Origin, event: Event) -> None:
     fields = event.__dict__
     rows.append(
         origin, type(event).__name__, _tenant(origin, fields.get("tenant")),
-        fields.get("request_id", ""), event.at_us, payload_of(event), "",
+        fields.get("request_id", ""), fields.get("adapter") or "", event.at_us, payload_of(event), "",
     )  # fmt: skip
 
 
 def add_undecodable(rows: EventRows, origin: Origin, value: bytes, error: ContractError, timestamp_ms: int) -> None:
     at_us = max(timestamp_ms * 1000, _NO_TIME_US)
-    rows.append(origin, "", _tenant(origin, None), "", at_us, value, error.code if value else "")
+    rows.append(origin, "", _tenant(origin, None), "", "", at_us, value, error.code if value else "")
 
 
 def _tenant(origin: Origin, named: str | None) -> str:

@@ -51,6 +51,7 @@ SELECT
     request_id,
     multiIf(is_valid, validated.4, routed_us != 0, routed.2, submitted.3) AS model,
     multiIf(end_model_version != '', end_model_version, generation_last.2 != '', generation_last.2, routed.3) AS model_version,
+    routed.5 AS adapter,
     multiIf(end_deployment != '', end_deployment, generation_last.3 != '', generation_last.3, routed.4) AS deployment,
     if(end_worker != '', end_worker, generation_last.1) AS worker,
     if(is_valid, validated.5, submitted.4) AS endpoint,
@@ -103,7 +104,7 @@ FROM
             (at_us, offset), event_type = 'RequestValidated') AS validated,
         minIf(at_us, event_type = 'RequestAdmitted') AS admitted_us,
         argMinIf(
-            (at_us, fields.model, fields.model_version, fields.deployment),
+            (at_us, fields.model, fields.model_version, fields.deployment, adapter),
             (at_us, offset), event_type = 'RequestRouted') AS routed,
         argMinIf(
             (at_us, fields.pulled_at_us, prompt_tokens),

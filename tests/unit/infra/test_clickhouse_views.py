@@ -52,8 +52,14 @@ def test_a_request_is_one_row_whose_stages_add_up_to_the_whole(database: World, 
     assert sum(stages(row).values()) == pytest.approx(row["total_ms"], abs=1e-9)
     assert (row["status"], row["finish_reason"], row["error_code"]) == ("completed", "stop", "")
     assert (row["model"], row["model_version"], row["deployment"]) == ("chat", "chat@v1", "chat-v1")
+    assert row["adapter"] == ""
     assert (row["worker"], row["endpoint"], row["transport"]) == ("worker-1", "responses", "sse")
     assert (row["prompt_tokens"], row["output_tokens"], row["attempts"], row["ttft_ms"]) == (3, 4, 1, 10.0)
+
+
+def test_a_request_has_the_adapter_that_answers_it(database: World, story: Story) -> None:
+    row = request(database, story, story.submitted(), story.validated(), story.routed(adapter="tone@v1"))
+    assert (row["adapter"], row["model_version"]) == ("tone@v1", "chat@v1")
 
 
 @pytest.mark.parametrize(

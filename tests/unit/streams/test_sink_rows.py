@@ -8,7 +8,7 @@ import pytest
 
 from schemas.codec import SINGLE_OBJECT
 from schemas.errors import ContractError
-from schemas.events import DeadLettered, Event, TokensGenerated
+from schemas.events import DeadLettered, Event, TokenLogprob, TokenLogprobs, TokensGenerated
 from streams.sink.rows import (
     EventRows,
     Origin,
@@ -50,6 +50,28 @@ def test_a_token_event_becomes_a_row_with_its_tokens_counted() -> None:
     assert (row["tenant"], row["request_id"], row["at"]) == ("acme", STORY.request_id, event.at_us)
     assert (row["attempt"], row["index"], row["tokens"], row["token_ids"]) == (1, 3, 1, (3,))
     assert (row["text_offset_chars"], row["text"]) == (15, " word")
+
+
+def test_log_probabilities_become_a_column_each_with_an_entry_for_each_token() -> None:
+    likely = TokenLogprob(token_id=9, utf8=b" no", logprob=-0.25)
+    _, event = STORY.tokens(
+        10_000, 3, logprobs=(TokenLogprobs(logprob=-1.5, utf8=b" word", top=(likely,)),
+                             TokenLogprobs(logprob=-2.5, utf8=b"\xe2\x82", top=())),
+    )  # fmt: skip
+    assert isinstance(event, TokensGenerated)
+    rows = TokenRows()
+    add_tokens(rows, Origin(TOKENS, 7), event)
+    row = as_dict(rows)
+    assert (row["logprobs"], row["token_utf8"]) == ([-1.5, -2.5], [b" word", b"\xe2\x82"])
+    assert row["top_logprobs"] == [[(9, b" no", -0.25)], []]
+
+
+@pytest.mark.parametrize(("adapter", "column"), [("tone@v1", "tone@v1"), (None, "")])
+def test_an_event_that_names_an_adapter_has_it_in_a_column(adapter: str | None, column: str) -> None:
+    topic, event = STORY.routed(adapter=adapter)
+    assert event_row(Partition("log", topic, 0), event)["adapter"] == column
+    topic, event = STORY.submitted()
+    assert event_row(Partition("log", topic, 0), event)["adapter"] == ""
 
 
 def test_any_other_event_keeps_all_of_its_fields_as_json() -> None:

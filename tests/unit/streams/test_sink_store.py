@@ -10,6 +10,7 @@ import pytest
 
 from infra.clickhouse.schema import load_migrations
 from schemas.codec import encode
+from schemas.events import TokenLogprob, TokenLogprobs
 from streams.sink.batch import Batch, Marks
 from streams.sink.clickhouse import ClickHouseServer, EmbeddedClickHouse, open_client
 from streams.sink.errors import ClickHouseUnavailable, ClickHouseUnusable
@@ -75,6 +76,36 @@ def test_numbers_that_only_a_foreign_producer_would_write_do_not_stop_the_sink(d
     event = story.tokens(at=-(2**50), index=-(2**28))[1]
     insert(database.store, batch_of(PARTITION._replace(log_id="odd", topic="tokens.odd"), [encode(event)]))
     assert database.row("SELECT index FROM token_events WHERE tenant = 'odd'") == {"index": -(2**28)}
+
+
+def test_log_probabilities_come_out_as_they_went_in_beside_tokens_without(database: World) -> None:
+    story = Story(number=10, tenant="likely")
+    given = tuple(
+        TokenLogprobs(
+            logprob=-0.5 * n, utf8=piece,
+            top=tuple(TokenLogprob(token_id=m, utf8=piece, logprob=-float(m)) for m in range(n)),
+        )
+        for n, piece in enumerate((b" so", b"\xe2\x82", b""))
+    )  # fmt: skip
+    events = [
+        story.tokens(at=10_000, index=0), story.tokens(at=20_000, index=1, logprobs=given),
+        story.tokens(at=30_000, index=2),
+    ]  # fmt: skip
+    partition = PARTITION._replace(log_id="likely", topic="tokens.likely")
+    insert(database.store, batch_of(partition, [encode(event) for _, event in events]))
+    columns = "logprobs, arrayMap(hex, token_utf8) AS utf8, top_logprobs.token_id AS ids, top_logprobs.logprob AS top"
+    rows = database.rows(f"SELECT {columns} FROM token_events WHERE tenant = 'likely' ORDER BY at")
+    without: dict[str, list[object]] = {"logprobs": [], "utf8": [], "ids": [], "top": []}
+    assert rows == [
+        without,
+        {
+            "logprobs": [0.0, -0.5, -1.0], "utf8": ["20736F", "E282", ""], "ids": [[], [0], [0, 1]],
+            "top": [[], [0.0], [0.0, -1.0]],
+        },
+        without,
+    ]  # fmt: skip
+    read = database.row("SELECT arrayMap(t -> hex(t.utf8), top_logprobs[2]) AS utf8 FROM token_events WHERE index = 1")
+    assert read == {"utf8": ["E282"]}
 
 
 def test_migrations_are_applied_once(database: World) -> None:
