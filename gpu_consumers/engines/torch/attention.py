@@ -5,15 +5,19 @@ Queries come scaled (see rotary), rotated and with their keys already written to
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from gpu_consumers.engines.torch.attention_rule import FULL_ATTENTION, AttentionRule
-from gpu_consumers.engines.torch.batch import ChunkIndex, DecodeIndex, DecodeTable, StepBatch
+from gpu_consumers.engines.torch.batch import ChunkIndex, ChunkTable, DecodeIndex, DecodeTable, StepBatch
 from gpu_consumers.engines.torch.flash import flash_attention
 from gpu_consumers.engines.torch.kv_memory import LayerMemory
 from gpu_consumers.engines.torch.native import Kernels
+
+_NO_KERNELS: Final = "a step was made for the compiled kernels, and there are none"
 
 
 def attend(
@@ -35,6 +39,13 @@ def attend(
     if decodes is not None:
         queries = qkv[: decodes.count, :query_heads]
         out[: decodes.count].flatten(1).copy_(_decoded(queries, decodes, layer, rule, kernels))
+    if isinstance(batch.chunks, ChunkTable):
+        assert kernels is not None, _NO_KERNELS
+        kernels.attend_chunks(
+            qkv[:, :query_heads], layer.keys, layer.values, batch.chunks.blocks, batch.chunks.chunks, out,
+            window=rule.window, softcap=rule.softcap,
+        )  # fmt: skip
+        return out.flatten(1)
     for chunk in batch.chunks:
         out[chunk.begin : chunk.end] = chunk_attention(qkv[chunk.begin : chunk.end], chunk, layer, query_heads, rule)
     return out.flatten(1)
@@ -49,7 +60,7 @@ def _decoded(
 ) -> Tensor:
     if isinstance(decodes, DecodeIndex):
         return decode_attention(queries, decodes, layer, rule)
-    assert kernels is not None, "a step was made for the compiled kernels, and there are none"
+    assert kernels is not None, _NO_KERNELS
     return kernels.attend(
         queries, layer.keys, layer.values, decodes.blocks, decodes.lengths, window=rule.window, softcap=rule.softcap
     )

@@ -6,8 +6,9 @@ each prefill chunk.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import torch
@@ -80,12 +81,25 @@ class ChunkIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkTable:
+    """All prefill chunks of a step for the compiled kernel.
+
+    blocks: [chunks, columns] int32, block numbers of each sequence in order, 0 behind the last.
+    chunks: [chunks, 3] int64: first row of the step, tokens, and tokens of the sequence before them.
+    """
+
+    blocks: Tensor
+    chunks: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class StepBatch:
     """token_ids, positions: [tokens].
 
     places: [tokens] where their keys and values go, counted in tokens of the memory.
     kv_rows: the same as rows of `LayerMemory.rows`, [tokens, 2 * key-value heads]; None for the compiled kernels.
-    decodes, chunks: how they attend, the one kind and the other; paged: all of them at once, in the place of both.
+    decodes, chunks: how they attend, the one kind and the other (no chunks: an empty tuple); paged: all of them at
+        once, in the place of both.
     output_rows: the tokens whose logits are wanted, in the order of output_slots.
     lora, output_lora: what adapters add to the rows of the step, and to those of `output_rows`; None: nothing.
     """
@@ -95,7 +109,7 @@ class StepBatch:
     places: Tensor
     kv_rows: Tensor | None
     decodes: DecodeIndex | DecodeTable | None
-    chunks: tuple[ChunkIndex, ...]
+    chunks: tuple[ChunkIndex, ...] | ChunkTable
     output_rows: Tensor
     output_slots: tuple[int, ...]
     paged: PagedIndex | None = None
@@ -147,7 +161,7 @@ def build_batch(
         positions.extend(span)
         places.extend(memory.place(chunk.slot, position) for position in span)
         spans.append((chunk.slot, len(chunk.token_ids), span.stop))
-        if not is_paged:
+        if not is_paged and not compiled:
             chunks.append(_chunk_index(chunk, begin, memory.blocks_of(chunk.slot), windows, dtype, device))
         if chunk.last:
             output_rows.append(len(token_ids) - 1)
@@ -165,7 +179,7 @@ def build_batch(
         places=at,
         kv_rows=None if compiled else memory.rows_of(at),
         decodes=decodes,
-        chunks=tuple(chunks),
+        chunks=_chunk_table(work, memory) if compiled and work.prefills else tuple(chunks),
         output_rows=index_tensor(output_rows, device),
         output_slots=tuple(output_slots),
         paged=paged_index(memory, spans, device) if is_paged else None,
@@ -196,12 +210,26 @@ def _chunk_mask(start: int, tokens: int, window: Window, dtype: torch.dtype, dev
     return mask.add_(unseen.tril_(start - window)) if window is not None and slides else mask
 
 
-def _decode_table(work: StepWork, memory: KvMemory) -> DecodeTable:
-    held = [memory.blocks_of(decode.slot) for decode in work.decodes]
+def _chunk_table(work: StepWork, memory: KvMemory) -> ChunkTable:
+    sizes = [len(chunk.token_ids) for chunk in work.prefills]
+    begins = accumulate(sizes, initial=len(work.decodes))
+    return ChunkTable(
+        blocks=_block_table(memory, [chunk.slot for chunk in work.prefills]),
+        chunks=torch.tensor([*zip(begins, sizes, [chunk.start for chunk in work.prefills], strict=False)]),
+    )
+
+
+def _block_table(memory: KvMemory, slots: Sequence[int]) -> Tensor:
+    """[slots, columns] int32: the blocks of each in order, 0 behind the last."""
+    held = [memory.blocks_of(slot) for slot in slots]
     columns = max(map(len, held))
+    return torch.tensor([blocks + [0] * (columns - len(blocks)) for blocks in held], dtype=torch.int32)
+
+
+def _decode_table(work: StepWork, memory: KvMemory) -> DecodeTable:
     return DecodeTable(
-        count=len(held),
-        blocks=torch.tensor([blocks + [0] * (columns - len(blocks)) for blocks in held], dtype=torch.int32),
+        count=len(work.decodes),
+        blocks=_block_table(memory, [decode.slot for decode in work.decodes]),
         lengths=torch.tensor([decode.position + 1 for decode in work.decodes], dtype=torch.int32),
     )
 

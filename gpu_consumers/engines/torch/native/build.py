@@ -14,7 +14,8 @@ SOURCES: Final = tuple(sorted(Path(__file__).parent.glob("*.cpp")))
 HEADERS: Final = tuple(sorted(Path(__file__).parent.glob("*.h")))
 COMPILERS: Final = ("g++", "c++")  # GCC's OpenMP is the one that torch brings along
 _FLAGS: Final = (
-    "-std=gnu++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", "-fPIC", "-Wall", "-Werror", "-Wno-psabi",
+    "-std=gnu++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", "-fPIC", "-Wall", "-Werror",
+    "-Wno-psabi",  # how wide vectors are handed over: all who call each other here are compiled together
     # What lets sums be vectorized. Not -ffast-math: NaN must go through, and it would change the whole process's
     # treatment of tiny numbers.
     "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math",

@@ -10,10 +10,11 @@
 
 #include "exp.h"
 #include "numbers.h"
+#include "registers.h"
 
 namespace {
 
-constexpr int64_t MOST_AT_ONCE = 4;  // queries whose sums stay in registers beside two strips of a value
+constexpr int64_t MOST_AT_ONCE = WIDTH == 8 ? 2 : 4;  // queries whose sums stay in registers, beside two strips of values
 
 // What one task of `attend` works on: the queries that share a key-value head, and the blocks of their sequence.
 // keys, values: those of the head in block 0. length: of the sequence from blocks[0] on, of which `skipped` tokens are
@@ -59,7 +60,7 @@ struct Attention {
 template <int GROUP, int KEYS, bool WHOLE, typename T>
 inline __attribute__((always_inline)) void score_some(const Attention<T>& task, const Strip* asked, const T* keys, float* scores) {
     const int64_t strips = task.strips();
-    Floats sums[GROUP][4] = {};
+    Register sums[GROUP][4] = {};
     for (int64_t s = 0; s < strips; s++)
         for (int k = 0; k < KEYS; k++) {
             const Strip key = task.template strip_of<WHOLE>(keys + k * task.dim, s);
@@ -104,7 +105,7 @@ inline float highest_of(const float* row, int64_t length) {
             most.first = next.first > most.first ? next.first : most.first;
             most.second = next.second > most.second ? next.second : most.second;
         }
-        for (int i = 0; i < LANES; i++) {
+        for (int i = 0; i < WIDTH; i++) {
             highest = most.first[i] > highest ? most.first[i] : highest;
             highest = most.second[i] > highest ? most.second[i] : highest;
         }

@@ -29,6 +29,7 @@ INT8_MAX_INPUTS: Final = 65536
 _POINTER, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _SIGNATURES: Final = {
     "attend": [_POINTER, _COUNT, *[_POINTER] * 5, *[_COUNT] * 7, _REAL],
+    "attend_chunks": [_POINTER, _COUNT, *[_POINTER] * 5, *[_COUNT] * 7, _REAL],
     "rotate_and_store": [*[_POINTER] * 6, *[_COUNT] * 5],
     "norm_heads": [*[_POINTER] * 2, *[_COUNT] * 4, _REAL],
     "rms_norm": [*[_POINTER] * 3, _COUNT, _COUNT, _REAL],
@@ -43,7 +44,7 @@ _INT8_LINEAR: Final = [*[_POINTER] * 6, *[_COUNT] * 3]
 
 
 class Kernels:
-    """For tensors of one dtype on the CPU, all of them contiguous but for the rows of `attend`'s queries."""
+    """For tensors of one dtype on the CPU, all of them contiguous but for the rows of queries."""
 
     def __init__(self, path: Path, dtype: torch.dtype) -> None:
         """Raises OSError for a library that can't be loaded: it does not find torch's OpenMP runtime, say."""
@@ -54,6 +55,7 @@ class Kernels:
             function = functions[name] = getattr(loaded, f"{name}_{DTYPES[dtype]}")
             function.argtypes, function.restype = arguments, None
         self._attend = functions["attend"]
+        self._attend_chunks = functions["attend_chunks"]
         self._rotate_and_store = functions["rotate_and_store"]
         self._norm_heads = functions["norm_heads"]
         self._rms_norm = functions["rms_norm"]
@@ -94,6 +96,31 @@ class Kernels:
             window or 0, softcap or 0.0,
         )  # fmt: skip
         return out
+
+    def attend_chunks(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        blocks: Tensor,
+        chunks: Tensor,
+        out: Tensor,
+        *,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> None:
+        """Chunks of sequences, causal: [rows, query heads, dim] -> rows of out [all rows, query heads * dim].
+
+        chunks: [count, 3] int64, of each its first row, its tokens, and the tokens before it in its sequence; keys and
+        values of all of them are in memory. blocks: [count, columns] int32. The rest is as in `attend`.
+        """
+        _, query_heads, dim = queries.shape
+        _, key_heads, block_tokens, _ = keys.shape
+        self._attend_chunks(
+            queries.data_ptr(), queries.stride(0), keys.data_ptr(), values.data_ptr(), blocks.data_ptr(),
+            chunks.data_ptr(), out.data_ptr(), *blocks.shape, query_heads, key_heads, dim, block_tokens,
+            window or 0, softcap or 0.0,
+        )  # fmt: skip
 
     def rotate_and_store(
         self, qkv: Tensor, cos: Tensor, sin: Tensor, places: Tensor, keys: Tensor, values: Tensor, query_heads: int

@@ -80,6 +80,82 @@ def test_a_sequence_of_nan_spoils_itself_alone(kernels: Kernels, dtype: torch.dt
     assert ours[1].isnan().all()
 
 
+def chunk_attended(
+    queries: Tensor, keys: Tensor, values: Tensor, start: int, window: int | None, softcap: float | None
+) -> Tensor:
+    """queries [tokens, query heads, dim], the first of which stands at `start`, each over the tokens that it sees."""
+    rows = []
+    for token in range(queries.shape[0]):
+        end = start + token + 1
+        seen = slice(max(0, end - (window or end)), end)
+        rows.append(attended(queries[token], keys[seen], values[seen], softcap))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(
+    ("query_heads", "key_heads", "dim", "window", "softcap"),
+    [
+        (9, 3, 64, None, None),
+        (4, 4, 80, None, 2.0),
+        (16, 2, 128, 100, None),
+        (4, 2, 24, 1, None),
+        (71, 1, 32, 64, 0.5),
+        (130, 2, 16, None, None),
+    ],
+)
+def test_chunks_attend_to_their_own_sequence_up_to_each_token(
+    kernels: Kernels,
+    dtype: torch.dtype,
+    query_heads: int,
+    key_heads: int,
+    dim: int,
+    window: int | None,
+    softcap: float | None,
+) -> None:
+    torch.manual_seed(10)
+    chunks = [(2, 1, 0), (3, 70, 0), (73, 65, 130), (138, 1, 63), (139, 20, 44)]  # two decodes lie before them
+    columns = 4
+    blocks = torch.randperm(len(chunks) * columns).view(len(chunks), columns).int()
+    memory = torch.randn(2, blocks.numel(), key_heads, BLOCK_TOKENS, dim).to(dtype)
+    for row, (_, tokens, start) in enumerate(chunks):  # what lies behind an end is somebody else's, and may be anything
+        for place in range(start + tokens, columns * BLOCK_TOKENS):
+            memory[:, blocks[row, place // BLOCK_TOKENS], :, place % BLOCK_TOKENS] = float("nan")
+    qkv = (torch.randn(160, query_heads + 2 * key_heads, dim) / dim**0.5).to(dtype)
+    out = torch.full((160, query_heads * dim), 7.0, dtype=dtype)
+    kernels.attend_chunks(
+        qkv[:, :query_heads], memory[0], memory[1], blocks, torch.tensor(chunks), out, window=window, softcap=softcap
+    )
+    for row, (begin, tokens, start) in enumerate(chunks):
+        keys, values = (m[blocks[row].long()].transpose(1, 2).flatten(0, 1) for m in memory)
+        expected = chunk_attended(qkv[begin : begin + tokens, :query_heads], keys, values, start, window, softcap)
+        torch.testing.assert_close(out[begin : begin + tokens].float(), expected, **CLOSE[dtype])
+    assert (out[:2] == 7.0).all(), "rows of the decodes were written to"
+    assert (out[159:] == 7.0).all()
+
+
+def test_scores_that_grow_from_block_to_block_are_weighed_together(kernels: Kernels, dtype: torch.dtype) -> None:
+    torch.manual_seed(11)
+    scale = torch.linspace(-5, 5, 3 * BLOCK_TOKENS).view(3, 1, BLOCK_TOKENS, 1)  # each block outweighs the last
+    memory = torch.stack((scale.expand(3, 1, BLOCK_TOKENS, 32), torch.randn(3, 1, BLOCK_TOKENS, 32))).to(dtype)
+    queries = torch.full((3 * BLOCK_TOKENS, 1, 32), 1 / 16).to(dtype)
+    blocks, chunks = torch.tensor([[0, 1, 2]], dtype=torch.int32), torch.tensor([[0, 3 * BLOCK_TOKENS, 0]])
+    out = torch.empty(3 * BLOCK_TOKENS, 32, dtype=dtype)
+    kernels.attend_chunks(queries, memory[0], memory[1], blocks, chunks, out)
+    keys, values = (m.transpose(1, 2).flatten(0, 1) for m in memory)
+    expected = chunk_attended(queries, keys, values, 0, None, None)
+    torch.testing.assert_close(out.float(), expected, **CLOSE[dtype])
+
+
+def test_a_chunk_of_nan_spoils_itself_alone(kernels: Kernels, dtype: torch.dtype) -> None:
+    memory = torch.randn(2, 2, 1, BLOCK_TOKENS, 64).to(dtype)
+    memory[0, 1, 0, 3] = float("nan")
+    blocks, chunks = torch.tensor([[0], [1]], dtype=torch.int32), torch.tensor([[0, 9, 0], [9, 9, 0]])
+    out = torch.empty(18, 128, dtype=dtype)
+    kernels.attend_chunks(torch.randn(18, 2, 64).to(dtype), memory[0], memory[1], blocks, chunks, out)
+    assert out[:9].isfinite().all()
+    assert out[12:].isnan().all()
+
+
 @pytest.mark.parametrize(("query_heads", "key_heads", "dim"), [(9, 3, 64), (4, 2, 24)])
 def test_queries_and_keys_are_rotated_and_keys_and_values_stored(
     kernels: Kernels, dtype: torch.dtype, query_heads: int, key_heads: int, dim: int
