@@ -6,6 +6,7 @@
 // queries of a key side by side, so that maxima and sums run over whole registers, and keys need not be turned around.
 // All is computed in float. NaN and infinity go through as arithmetic has it: a caller looks for them.
 
+#include <algorithm>
 #include <cfloat>
 #include <cstdint>
 #include <cstring>
@@ -114,12 +115,9 @@ class Worker {
         take_queries(tile);
         const int64_t last = tile.position + (tile.count - 1) / shape_.group;  // position
         const int64_t unseen = shape_.window > 0 && tile.position >= shape_.window ? tile.position - shape_.window + 1 : 0;
-        const int64_t keys_at_once = shape_.block_tokens < TILE_KEYS ? shape_.block_tokens : TILE_KEYS;
-        for (int64_t begin = unseen / keys_at_once * keys_at_once; begin <= last; begin += keys_at_once) {
-            // A block may be longer than a tile; no tile reaches over its end.
+        for (int64_t begin = unseen, count; begin <= last; begin += count) {
             const int64_t in_block = begin % shape_.block_tokens, room = shape_.block_tokens - in_block;
-            int64_t count = last + 1 - begin < keys_at_once ? last + 1 - begin : keys_at_once;
-            count = count < room ? count : room;
+            count = std::min({last + 1 - begin, room, TILE_KEYS});
             const int64_t place =
                 tile.blocks[begin / shape_.block_tokens] * shape_.key_heads * shape_.block_tokens + in_block;
             widen_rows(tile.keys + place * shape_.dim, count);

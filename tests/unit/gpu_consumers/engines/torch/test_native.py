@@ -93,14 +93,14 @@ def chunk_attended(
 
 
 @pytest.mark.parametrize(
-    ("query_heads", "key_heads", "dim", "window", "softcap"),
+    ("query_heads", "key_heads", "dim", "block_tokens", "window", "softcap"),
     [
-        (9, 3, 64, None, None),
-        (4, 4, 80, None, 2.0),
-        (16, 2, 128, 100, None),
-        (4, 2, 24, 1, None),
-        (71, 1, 32, 64, 0.5),
-        (130, 2, 16, None, None),
+        (9, 3, 64, BLOCK_TOKENS, None, None),
+        (4, 4, 80, BLOCK_TOKENS, None, 2.0),
+        (16, 2, 128, BLOCK_TOKENS, 100, None),
+        (4, 2, 24, BLOCK_TOKENS, 1, None),
+        (71, 1, 32, 16, 64, 0.5),
+        (130, 2, 16, 96, 65, None),
     ],
 )
 def test_chunks_attend_to_their_own_sequence_up_to_each_token(
@@ -109,17 +109,18 @@ def test_chunks_attend_to_their_own_sequence_up_to_each_token(
     query_heads: int,
     key_heads: int,
     dim: int,
+    block_tokens: int,
     window: int | None,
     softcap: float | None,
 ) -> None:
     torch.manual_seed(10)
     chunks = [(2, 1, 0), (3, 70, 0), (73, 65, 130), (138, 1, 63), (139, 20, 44)]  # two decodes lie before them
-    columns = 4
+    columns = -(-200 // block_tokens)
     blocks = torch.randperm(len(chunks) * columns).view(len(chunks), columns).int()
-    memory = torch.randn(2, blocks.numel(), key_heads, BLOCK_TOKENS, dim).to(dtype)
+    memory = torch.randn(2, blocks.numel(), key_heads, block_tokens, dim).to(dtype)
     for row, (_, tokens, start) in enumerate(chunks):  # what lies behind an end is somebody else's, and may be anything
-        for place in range(start + tokens, columns * BLOCK_TOKENS):
-            memory[:, blocks[row, place // BLOCK_TOKENS], :, place % BLOCK_TOKENS] = float("nan")
+        for place in range(start + tokens, columns * block_tokens):
+            memory[:, blocks[row, place // block_tokens], :, place % block_tokens] = float("nan")
     qkv = (torch.randn(160, query_heads + 2 * key_heads, dim) / dim**0.5).to(dtype)
     out = torch.full((160, query_heads * dim), 7.0, dtype=dtype)
     kernels.attend_chunks(
