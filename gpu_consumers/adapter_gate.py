@@ -2,8 +2,9 @@
 
 What happens to a request:
 
-1. `submit`: it comes with the name of an adapter. If no registration of it is known, it waits a moment for one, as
-   orders and registrations travel on topics of their own; then it fails.
+1. `submit`: it comes with the name of an adapter, and with its registration as of when the request was routed. If the
+   order does not tell that, the newest counts; if none is known, it waits a moment for one, as orders and registrations
+   travel on topics of their own; then it fails.
 2. Its adapter has a place already: it may enter at once, and pins the adapter.
 3. Otherwise it waits in line. The adapters that are wanted are read in the order of the line, a few ahead of the places
    that will be free (`GateTurn.reads`; somebody else reads, off the step path). When the weights are there (`arrived`)
@@ -15,8 +16,10 @@ Nobody starves: while adapters wait for places, as many of those that have had a
 on them runs on to the end, but newcomers for them wait in line, behind those who came before, until nobody waits for
 a place or they get one again. So adapters take turns, and newcomers for a busy one can't hold its place for ever.
 
-An adapter goes by a key of name and registration: registered anew, it is another one. New requests get the new
-weights, running ones keep the old, which leave with the last of them.
+An adapter goes by a key of name and registration: registered anew, it is another one. Requests that are routed from
+then on get the new weights. Those that were routed before get the old, whichever worker goes on with them: an answer is
+of one adapter from its first token to its last. Where the old weights are gone, as the folder is, or holds the new ones
+by now, who needs them fails and is told to send the request again.
 """
 
 from __future__ import annotations
@@ -47,6 +50,13 @@ def key_of(registration: AdapterRegistered) -> str:
     return f"{registration.adapter}#{registration.at_us}"
 
 
+_ROUTED_BEFORE: Final = "; it was registered anew since the request was routed: send the request again"
+
+
+def _overwritten(registration: AdapterRegistered) -> str:
+    return f"the weights of {registration.adapter} that were to answer are gone, its folder has others{_ROUTED_BEFORE}"
+
+
 @dataclass(frozen=True, slots=True)
 class GateTurn:
     """What is to be done now. By request id: ready (with the key of its adapter, which it pins) and failed (with the
@@ -73,11 +83,17 @@ _NOTHING: Final = GateTurn()
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A request in line. key: None while its adapter is unknown, which may be so until `unknown_until_us`."""
+    """A request in line.
+
+    routed: as of when it was routed; None: the order does not tell. wanted, its key: the registration whose weights it
+    waits for; None while its adapter is unknown, which may be so until `unknown_until_us`.
+    """
 
     tenant: str
     adapter: str
     unknown_until_us: int
+    routed: AdapterRegistered | None
+    wanted: AdapterRegistered | None = None
     key: str | None = None
 
 
@@ -89,6 +105,7 @@ class AdapterGate:
         self.places: Final = AdapterPlaces(places)
         self._model_version = model_version
         self._registered: dict[str, AdapterRegistered] = {}  # by name
+        self._folders: dict[tuple[str, str], int] = {}  # by name and location, when it was registered last
         self._line: dict[str, _Waiting] = {}  # by request id, in order of arrival
         self._deadlines = Deadlines()
         self._holding: dict[str, str] = {}  # request id -> key, of those that entered
@@ -118,21 +135,29 @@ class AdapterGate:
         return min(times, default=None)
 
     def registry_changed(self, adapters: Mapping[str, AdapterRegistered]) -> None:
-        """These are registered now, by name. What is out of date leaves its place when nobody runs on it."""
+        """These are registered now, by name."""
         self._registered = dict(adapters)
-        self.places.keep_only(key_of(known) for known in self._registered.values())
+        self._folders |= {(known.adapter, known.location): known.at_us for known in adapters.values()}
+        self.places.set_current(key_of(known) for known in self._registered.values())
         for request_id, waiting in list(self._line.items()):
             self._resolve(request_id, waiting)
         self._forget_unwanted()
         self._changed = True
 
     def submit(
-        self, request_id: str, *, tenant: str, adapter: str, deadline_at_us: int | None = None, now_us: int
+        self,
+        request_id: str,
+        *,
+        tenant: str,
+        adapter: str,
+        routed: AdapterRegistered | None = None,
+        deadline_at_us: int | None = None,
+        now_us: int,
     ) -> None:
         """It waits here from now on; the next turn tells whether it may enter. Raises ValueError if it is here."""
         if request_id in self._line or request_id in self._holding:
             raise ValueError(f"{request_id} is here already")
-        waiting = self._line[request_id] = _Waiting(tenant, adapter, now_us + UNKNOWN_US)
+        waiting = self._line[request_id] = _Waiting(tenant, adapter, now_us + UNKNOWN_US, routed)
         self._deadlines.add(request_id, deadline_at_us)
         self._resolve(request_id, waiting)
         self._changed = True
@@ -210,18 +235,28 @@ class AdapterGate:
         assert all(self._wants(key) for key in self._read), "weights that nobody waits for"
 
     def _resolve(self, request_id: str, waiting: _Waiting) -> None:
-        known = self._registered.get(waiting.adapter)
-        if known is None:
-            waiting.key = None
-        elif known.model_version != self._model_version:
+        asked = waiting.routed or self._registered.get(waiting.adapter)
+        if asked is None:
+            waiting.wanted = waiting.key = None
+        elif asked.model_version != self._model_version:
             self._fail(
                 request_id,
-                f"the adapter {waiting.adapter} is one of {known.model_version}, and this is {self._model_version}",
+                f"the adapter {waiting.adapter} is one of {asked.model_version}, and this is {self._model_version}",
             )
-        elif known.tenant not in (None, waiting.tenant):
+        elif asked.tenant not in (None, waiting.tenant):
             self._fail(request_id, f"there is no adapter {waiting.adapter} for this tenant")
+        elif self._is_overwritten(asked) and key_of(asked) not in self.places:
+            self._fail(request_id, _overwritten(asked))
         else:
-            waiting.key = key_of(known)
+            waiting.wanted, waiting.key = asked, key_of(asked)
+
+    def _is_superseded(self, asked: AdapterRegistered) -> bool:
+        newest = self._registered.get(asked.adapter)
+        return newest is not None and newest.at_us > asked.at_us
+
+    def _is_overwritten(self, asked: AdapterRegistered) -> bool:
+        """Its folder holds other weights by now: to read it would be to go on with those."""
+        return self._folders.get((asked.adapter, asked.location), asked.at_us) > asked.at_us
 
     def _give_up_waiting(self, now_us: int) -> None:
         late = [key for key, until_us in self._reading.items() if until_us <= now_us]
@@ -233,8 +268,9 @@ class AdapterGate:
 
     def _fail_all(self, key: str, reason: str) -> None:
         for request_id, waiting in list(self._line.items()):
-            if waiting.key == key:
-                self._fail(request_id, f"the adapter {waiting.adapter} can't be loaded: {reason}")
+            if waiting.key == key and waiting.wanted is not None:
+                again = _ROUTED_BEFORE if self._is_superseded(waiting.wanted) else ""
+                self._fail(request_id, f"the adapter {waiting.adapter} can't be loaded: {reason}{again}")
         self._changed = True
 
     def _let_in(self) -> None:
@@ -246,13 +282,17 @@ class AdapterGate:
 
     def _begin_reads(self, now_us: int) -> tuple[AdapterRegistered, ...]:
         reads = []
-        for waiting in self._line.values():
+        for request_id, waiting in list(self._line.items()):
             if len(self._reading) + len(self._read) >= READ_AHEAD:
                 break
-            key = waiting.key
-            if key is not None and not (key in self.places or key in self._reading or key in self._read):
+            key, wanted = waiting.key, waiting.wanted
+            if key is None or wanted is None or key in self.places or key in self._reading or key in self._read:
+                continue
+            if self._is_overwritten(wanted):  # since it had a place
+                self._fail(request_id, _overwritten(wanted))
+            else:
                 self._reading[key] = now_us + READ_US
-                reads.append(self._registered[waiting.adapter])
+                reads.append(wanted)
         return tuple(reads)
 
     def _forget_unwanted(self) -> None:

@@ -1,7 +1,11 @@
 """Which LoRA adapter lies in which place of an engine's memory, and who holds it there. Pure.
 
 An adapter that running requests use is pinned, once for each of them. When a place is wanted, one that holds nothing
-goes first, then that of the unpinned adapter that was used least recently; with all of them pinned there is none.
+goes first, then that of an unpinned adapter: one that is out of date before all others, among equals the one that was
+used least recently. With all of them pinned there is none.
+
+Until its place is wanted an adapter keeps it, so that no engine has to hear of what it holds for nobody, and what is
+asked for again never lies in two places.
 """
 
 from __future__ import annotations
@@ -13,12 +17,11 @@ from itertools import islice
 
 @dataclass(slots=True)
 class _Placed:
-    """used: when it was last taken or let go of, as a count. retired: nobody will ask for these weights again."""
+    """used: when it was last taken or let go of, as a count."""
 
     place: int
     used: int
     pins: int = 0
-    retired: bool = False
 
 
 class AdapterPlaces:
@@ -29,6 +32,7 @@ class AdapterPlaces:
         self._placed: dict[str, _Placed] = {}  # in the order in which they got their places
         self._free = list(range(count - 1, -1, -1))
         self._uses = 0
+        self._current: frozenset[str] | None = None
 
     def __contains__(self, key: str) -> bool:
         return key in self._placed
@@ -70,7 +74,7 @@ class AdapterPlaces:
             unpinned = [known for known, placed in self._placed.items() if not placed.pins]
             if not unpinned:
                 raise ValueError(f"all {self._count} places are pinned")
-            evicted = min(unpinned, key=lambda known: self._placed[known].used)
+            evicted = min(unpinned, key=lambda known: (self._is_current(known), self._placed[known].used))
             self.remove(evicted)
         place = self._free.pop()
         self._placed[key] = _Placed(place, self._next_use())
@@ -89,8 +93,6 @@ class AdapterPlaces:
             raise ValueError(f"nobody holds {key}")
         placed.pins -= 1
         placed.used = self._next_use()
-        if placed.retired and not placed.pins:
-            self.remove(key)
 
     def remove(self, key: str) -> None:
         """Its place is free. Raises ValueError for one that somebody holds."""
@@ -98,19 +100,17 @@ class AdapterPlaces:
             raise ValueError(f"{key} is pinned")
         self._free.append(self._placed.pop(key).place)
 
-    def keep_only(self, current: Iterable[str]) -> None:
-        """All others are out of date: they go now, or when nobody holds them any more."""
-        wanted = frozenset(current)
-        for key, placed in list(self._placed.items()):
-            placed.retired = key not in wanted
-            if placed.retired and not placed.pins:
-                self.remove(key)
+    def set_current(self, keys: Iterable[str]) -> None:
+        """All others are out of date: only who began with them asks for them."""
+        self._current = frozenset(keys)
 
     def check_integrity(self) -> None:
         """Raises AssertionError when a place leaked or is shared."""
         taken = [placed.place for placed in self._placed.values()]
         assert sorted(taken + self._free) == list(range(self._count)), "a place leaked or is shared"
-        assert all(placed.pins or not placed.retired for placed in self._placed.values()), "what is retired has a place"
+
+    def _is_current(self, key: str) -> bool:
+        return self._current is None or key in self._current
 
     def _next_use(self) -> int:
         self._uses += 1

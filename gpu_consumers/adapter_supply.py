@@ -55,6 +55,7 @@ class AdapterSupply:
             sequence.request_id,
             tenant=sequence.tenant,
             adapter=sequence.adapter,
+            routed=sequence.adapter_registration,
             deadline_at_us=sequence.deadline_at_us,
             now_us=now_us,
         )

@@ -11,6 +11,7 @@ from gpu_consumers.prior_attempts import PriorAttempts
 from gpu_consumers.sequence import Sequence
 from models.tokenizer import Tokenizer
 from schemas.events import (
+    AdapterRegistered,
     GenerationFailed,
     GenerationFinished,
     GenerationStarted,
@@ -123,6 +124,7 @@ class Generation:
             deadline_at_us=order.deadline_at_us,
             priority=order.priority,
             adapter=order.adapter,
+            adapter_registration=_registration(order),
         )
 
     def add_token(self, token_id: int, now_us: int, logprobs: Logprobs | None = None) -> None:
@@ -219,6 +221,18 @@ class Generation:
             output_tokens=self._output.token_count,
             first_token_at_us=self._first_token_at_us,
         )
+
+
+def _registration(order: RequestRouted) -> AdapterRegistered | None:
+    """Of the order's adapter, as of when it was routed; None for one of a release that did not say, and for none."""
+    if order.adapter is None or order.adapter_registered_at_us is None or order.adapter_location is None:
+        return None
+    return AdapterRegistered(
+        adapter=order.adapter,
+        at_us=order.adapter_registered_at_us,
+        model_version=order.model_version,
+        location=order.adapter_location,
+    )
 
 
 def _sampling(order: RequestRouted) -> SamplingParams:

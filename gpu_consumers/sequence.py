@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.plan import SamplingParams
+from schemas.events import AdapterRegistered
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Sequence:
     deadline_at_us: the answer is worthless from then on; None: never.
     priority: higher goes first, whoever's it is.
     adapter: the LoRA adapter that answers; None: the model itself.
+    adapter_registration: which one of that name, as of when the request was routed; None: the newest there is.
     """
 
     request_id: str
@@ -29,6 +31,7 @@ class Sequence:
     deadline_at_us: int | None = None
     priority: int = 0
     adapter: str | None = None
+    adapter_registration: AdapterRegistered | None = None
 
 
 def why_not_servable(sequence: Sequence, info: EngineInfo) -> str | None:

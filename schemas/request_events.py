@@ -172,6 +172,8 @@ class RequestRouted:
     top_logprobs: int | None = None
     json_schema: str | None = None
     adapter: str | None = None
+    adapter_registered_at_us: int | None = None
+    adapter_location: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

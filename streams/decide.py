@@ -104,8 +104,7 @@ def decide_admission(
     ledger, refused = reserve(ledger, limits, tokens=tokens, now_us=event.at_us)
     if refused is not None:
         return _store(event, Entry(_over_quota(event, refused, limits, tokens, now_us), None, offset, ledger))
-    placement = Placement(found.model.model_version, found.model.deployment, found.reason, found.adapter)
-    return _store(event, Entry(_admitted(event, ledger, limits, tokens, now_us), placement, offset, ledger))
+    return _store(event, Entry(_admitted(event, ledger, limits, tokens, now_us), _placement(found), offset, ledger))
 
 
 def decide_settlement(
@@ -182,9 +181,21 @@ def _said(event: RequestValidated, entry: Entry) -> tuple[Output, ...]:
         top_logprobs=event.top_logprobs,
         json_schema=event.json_schema,
         adapter=placement.adapter,
+        adapter_registered_at_us=placement.adapter_registered_at_us,
+        adapter_location=placement.adapter_location,
     )
     work = Output(work_topic(placement.deployment, event.tenant), routed, event.request_id)
     return (to_token_log(decision), work)
+
+
+def _placement(found: Resolution) -> Placement:
+    model, registration = found.model, found.registration
+    if registration is None:
+        return Placement(model.model_version, model.deployment, found.reason)
+    return Placement(
+        model.model_version, model.deployment, found.reason,
+        registration.adapter, registration.at_us, registration.location,
+    )  # fmt: skip
 
 
 def _admitted(event: RequestValidated, ledger: Ledger, limits: Limits, tokens: int, now_us: int) -> RequestAdmitted:

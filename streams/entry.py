@@ -8,7 +8,7 @@ reservation or a reservation without its decision. The tenant's ledger is the on
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from schemas.events import RequestAdmitted, RequestRejected
@@ -17,12 +17,18 @@ from streams.quota import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an admitted request was sent, and why. adapter: the one that answers; None: the model itself."""
+    """Where an admitted request was sent, and why.
+
+    adapter: the one that answers; None: the model itself. adapter_registered_at_us, adapter_location: of its newest
+    registration then, whatever comes after.
+    """
 
     model_version: str
     deployment: str
     reason: str
     adapter: str | None = None
+    adapter_registered_at_us: int | None = None
+    adapter_location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,7 @@ def encode_entry(entry: Entry) -> bytes:
     return json.dumps(
         {
             "admitted" if admitted else "rejected": entry.decision.__dict__,
-            "placement": placement
-            and (placement.model_version, placement.deployment, placement.reason, placement.adapter),
+            "placement": placement and astuple(placement),
             "decided": entry.decided_at_offset,
             "settled": (entry.settled_at_offset, entry.settled_at_us),
             "ledger": (at.as_of_us, at.requests, at.tokens, at.open_requests, at.reserved_tokens),

@@ -33,12 +33,17 @@ class Catalog(Protocol):
 class Resolution:
     """The version that answers, with the reason for `headrace explain`.
 
-    adapter: the LoRA adapter that it answers with; None: the model itself.
+    registration: of the LoRA adapter that it answers with; None: the model itself.
     """
 
     model: ModelRegistered
     reason: str
-    adapter: str | None = None
+    registration: AdapterRegistered | None = None
+
+    @property
+    def adapter(self) -> str | None:
+        """Its name."""
+        return None if self.registration is None else self.registration.adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def _base_of(adapter: AdapterRegistered, catalog: Catalog) -> Resolution | Unres
     base = catalog.models.get(adapter.model_version)
     if base is None:
         return Unresolved(f"the adapter {adapter.adapter!r} is for {adapter.model_version!r}, which is not registered")
-    return Resolution(base, f"adapter {adapter.adapter} of {adapter.model_version}", adapter.adapter)
+    return Resolution(base, f"adapter {adapter.adapter} of {adapter.model_version}", adapter)
 
 
 def _pick(route: Route, sticky: str) -> RouteTarget:

@@ -18,6 +18,7 @@ from gpu_consumers.generation import Model
 from gpu_consumers.metrics import WorkerMetrics
 from gpu_consumers.partition import HeldPartition
 from gpu_consumers.plan import StepPlan, StepResult
+from gpu_consumers.prior_attempts import PriorAttempts
 from gpu_consumers.step_costs import StepCosts
 from gpu_consumers.telemetry import WorkerIdentity, WorkerTelemetry
 from gpu_consumers.work import Cancel, Message, Wake, Work
@@ -148,9 +149,9 @@ class LoneWorker:
         """What its engine's steps take, as it was told."""
         self._worker.set_step_costs(costs)
 
-    def take(self, order: RequestRouted) -> Work:
-        """It comes from the intake."""
-        work = Work(order, self._partition, self._offset, 0, 1)
+    def take(self, order: RequestRouted, prior: PriorAttempts | None = None) -> Work:
+        """It comes from the intake. prior: what earlier workers left of it."""
+        work = Work(order, self._partition, self._offset, 0, 1, prior=prior)
         self._offset += 1
         self._expected += 1
         self.inbox.put(work)

@@ -116,7 +116,7 @@ class Log:
         """Before the tenants that are to use it."""
         self._admin.register_model(model, Registry())
 
-    def register_adapter(self, adapter: str, tenant: str) -> None:
+    def register_adapter(self, adapter: str, tenant: str) -> AdapterRegistered:
         """Of GUIDED, for a tenant that is registered."""
         event = AdapterRegistered(
             adapter=adapter, at_us=now_us(), model_version=GUIDED.model_version, location="/a", tenant=tenant
@@ -124,6 +124,7 @@ class Log:
         reader = RegistryReader(self._profile, client_id="test")
         self._admin.register_adapter(event, reader.start())
         reader.close()
+        return event
 
     def submit(self, tenant: str, text: str = "hello", *, model: str = MODEL.model_version, **fields: Any) -> str:
         request_id = new_id()
@@ -273,7 +274,7 @@ async def test_an_adapter_is_routed_to_its_base_version_for_its_tenant_alone(
     log.register_model(GUIDED)
     log.register(tenant_name)
     log.register(stranger)
-    log.register_adapter(adapter, tenant_name)
+    registered = log.register_adapter(adapter, tenant_name)
     async with running(settings):
         own = log.submit(tenant_name, model=adapter)
         theirs = log.submit(stranger, model=adapter)
@@ -281,6 +282,7 @@ async def test_an_adapter_is_routed_to_its_base_version_for_its_tenant_alone(
         refused = await log.wait_for(RequestRejected, tokens_topic(stranger), theirs)
 
     assert (routed.model, routed.model_version, routed.adapter) == (adapter, GUIDED.model_version, adapter)
+    assert (routed.adapter_registered_at_us, routed.adapter_location) == (registered.at_us, registered.location)
     assert (refused.status, refused.code) == (404, "model_not_found")
 
 

@@ -18,21 +18,26 @@ MODEL = "chat@v1"
 
 @dataclass
 class Asked:
-    """A request as the worker knows it. key: of the adapter that it runs on."""
+    """A request as the worker knows it. routed: the registration that its order tells; key: of what it runs on."""
 
     adapter: str
     number: int
+    routed: AdapterRegistered | None = None
     key: str | None = None
 
 
 class GateMachine(RuleBasedStateMachine):
-    """A worker, a thread that reads, and an engine with two places."""
+    """A worker, a thread that reads, and an engine with two places. Adapters are registered anew with a folder of their
+    own, or with that of their name, whose weights are others then."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gate = AdapterGate(PLACES, model_version=MODEL)
         self.now = 1
         self.known: dict[str, AdapterRegistered] = {}
+        self.registered: list[AdapterRegistered] = []
+        self.folders: dict[str, str] = {}  # whose weights lie in a folder, by key
+        self.loaded: dict[str, str] = {}  # what was read for a key
         self.live: dict[str, Asked] = {}
         self.asked = 0
         self.to_read: list[AdapterRegistered] = []
@@ -40,17 +45,23 @@ class GateMachine(RuleBasedStateMachine):
         for name in ADAPTERS[:-1]:
             self.register(name)
 
-    def register(self, name: str) -> None:
+    def register(self, name: str, *, same_folder: bool = True) -> None:
         at_us = self.known[name].at_us + 1 if name in self.known else 1
-        self.known[name] = AdapterRegistered(adapter=name, at_us=at_us, model_version=MODEL, location="/")
+        location = f"/{name}" if same_folder else f"/{name}/{at_us}"
+        event = AdapterRegistered(adapter=name, at_us=at_us, model_version=MODEL, location=location)
+        self.known[name] = event
+        self.registered.append(event)
+        self.folders[location] = key_of(event)
         self.gate.registry_changed(self.known)
 
-    def ask(self, name: str, lifetime_us: int | None = None) -> str:
+    def ask(self, name: str, lifetime_us: int | None = None, routed: AdapterRegistered | None = None) -> str:
         self.asked += 1
         request_id = f"r{self.asked:04}"
-        self.live[request_id] = Asked(name, self.asked)
+        self.live[request_id] = Asked(name, self.asked, routed)
         deadline = None if lifetime_us is None else self.now + lifetime_us
-        self.gate.submit(request_id, tenant="acme", adapter=name, deadline_at_us=deadline, now_us=self.now)
+        self.gate.submit(
+            request_id, tenant="acme", adapter=name, routed=routed, deadline_at_us=deadline, now_us=self.now
+        )
         return request_id
 
     @property
@@ -63,13 +74,16 @@ class GateMachine(RuleBasedStateMachine):
             held = self.memory.get(install.place)
             assert all(asked.key != held for asked in self.live.values()) or held is None, "a pinned one was evicted"
             self.memory[install.place] = install.key
+            install.put(install.place)
             self.gate.installed(install.key)
         turn = self.gate.advance(self.now)
         for request_id, key in turn.ready.items():
             asked = self.live[request_id]
             assert asked.key is None, "it entered twice"
             assert key.startswith(f"{asked.adapter}#")
+            assert asked.routed is None or key == key_of(asked.routed), "another registration than it was routed with"
             assert key in self.memory.values()
+            assert self.loaded[key] == key, "the weights of another registration"
             asked.key = key
         for request_id in (*turn.failed, *turn.expired):
             assert self.live.pop(request_id).key is None, "who runs has left the gate"
@@ -82,7 +96,7 @@ class GateMachine(RuleBasedStateMachine):
         """Who waits for an adapter came behind all that the adapter let in when it got its place."""
         waiting = [asked for asked in self.live.values() if asked.key is None]
         for asked in waiting:
-            registration = self.known.get(asked.adapter)
+            registration = asked.routed or self.known.get(asked.adapter)
             if registration is not None and key_of(registration) in self.gate.places:
                 let_in = [other for other in self.live.values() if other.key == key_of(registration)]
                 assert all(other.number < asked.number for other in let_in)
@@ -90,6 +104,11 @@ class GateMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(ADAPTERS), lifetime_us=st.none() | st.integers(1, 10))
     def a_request_comes(self, name: str, lifetime_us: int | None) -> None:
         self.ask(name, lifetime_us)
+
+    @rule(data=st.data(), lifetime_us=st.none() | st.integers(1, 10))
+    def a_request_comes_that_was_routed_with_a_registration(self, data: st.DataObject, lifetime_us: int | None) -> None:
+        routed = data.draw(st.sampled_from(self.registered))
+        self.ask(routed.adapter, lifetime_us, routed)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
@@ -104,15 +123,17 @@ class GateMachine(RuleBasedStateMachine):
         self.finish_read(good=good > 0)
 
     def finish_read(self, *, good: bool = True) -> None:
-        key = key_of(self.to_read.pop(0))
+        registration = self.to_read.pop(0)
+        key = key_of(registration)
         if good:
-            self.gate.arrived(key, lambda place: None)
+            read = self.folders[registration.location]
+            self.gate.arrived(key, lambda place: self.loaded.update({key: read}))
         else:
             self.gate.unreadable(key, "broken")
 
-    @rule(name=st.sampled_from(ADAPTERS))
-    def an_adapter_is_registered_anew(self, name: str) -> None:
-        self.register(name)
+    @rule(name=st.sampled_from(ADAPTERS), same_folder=st.booleans())
+    def an_adapter_is_registered_anew(self, name: str, same_folder: bool) -> None:
+        self.register(name, same_folder=same_folder)
 
     @rule(step_us=st.integers(1, 5))
     def time_goes_by(self, step_us: int) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpu_consumers.adapter_gate import READ_AHEAD, READ_US, UNKNOWN_US, AdapterGate, GateTurn, key_of
 from schemas.events import AdapterRegistered
 
@@ -24,8 +26,18 @@ class World:
         self.known[event.adapter] = event
         self.gate.registry_changed(self.known)
 
-    def ask(self, request_id: str, adapter: str, *, tenant: str = "acme", deadline_at_us: int | None = None) -> None:
-        self.gate.submit(request_id, tenant=tenant, adapter=adapter, deadline_at_us=deadline_at_us, now_us=self.now)
+    def ask(
+        self,
+        request_id: str,
+        adapter: str,
+        *,
+        tenant: str = "acme",
+        routed: AdapterRegistered | None = None,
+        deadline_at_us: int | None = None,
+    ) -> None:
+        self.gate.submit(
+            request_id, tenant=tenant, adapter=adapter, routed=routed, deadline_at_us=deadline_at_us, now_us=self.now
+        )
 
     def turn(self) -> GateTurn:
         while (install := self.gate.next_install()) is not None:
@@ -283,7 +295,10 @@ def test_an_adapter_registered_anew_is_read_anew_and_running_requests_keep_the_o
     assert world.turn().ready == {"r2": "tone#2"}
     assert world.gate.places.keys == {"tone#1", "tone#2"}
     world.gate.leave("r1")
-    assert world.gate.places.keys == {"tone#2"}
+    world.register(registered("other"))
+    world.ask("r3", "other")
+    assert world.serve() == {"r3": "other#1"}
+    assert world.gate.places.keys == {"tone#2", "other#1"}, "the old weights go first"
 
 
 def test_who_waits_for_an_adapter_that_is_registered_anew_gets_the_new_one() -> None:
@@ -295,3 +310,92 @@ def test_who_waits_for_an_adapter_that_is_registered_anew_gets_the_new_one() -> 
     assert world.turn().reads == (registered("tone", at_us=2),)
     world.arrive(registered("tone", at_us=2))
     assert world.turn().ready == {"r1": "tone#2"}
+
+
+def test_a_request_gets_the_weights_with_which_it_was_routed_whatever_is_registered_since() -> None:
+    world = World(2, "tone")
+    old, new = registered("tone"), registered("tone", at_us=9)
+    world.register(new)
+    world.ask("before", "tone", routed=old)
+    world.ask("since", "tone", routed=new)
+    assert world.serve() == {"before": "tone#1", "since": "tone#9"}
+    assert world.installed == [("tone#1", 0), ("tone#9", 1)]
+
+
+def test_a_request_that_waits_keeps_to_the_weights_with_which_it_was_routed() -> None:
+    world = World(1, "tone")
+    world.ask("r1", "tone", routed=registered("tone"))
+    assert world.turn().reads == (registered("tone"),)
+    world.register(registered("tone", at_us=9))
+    world.arrive(registered("tone"))
+    assert world.turn().ready == {"r1": "tone#1"}
+
+
+def test_an_order_is_served_before_its_registration_is_heard_of() -> None:
+    world = World(2, "tone")
+    world.ask("r1", "tone", routed=registered("tone", at_us=9))
+    world.ask("r2", "other", routed=registered("other"))
+    assert world.serve() == {"r1": "tone#9", "r2": "other#1"}
+
+
+def test_where_the_earlier_weights_can_not_be_read_any_more_it_says_to_send_the_request_again() -> None:
+    world = World(2, "tone")
+    world.register(registered("tone", at_us=9))
+    world.ask("r1", "tone", routed=registered("tone"))
+    world.turn()
+    world.gate.unreadable("tone#1", "it is gone")
+    assert world.turn().failed == {
+        "r1": "the adapter tone can't be loaded: it is gone; it was registered anew since the request was routed: "
+        "send the request again"
+    }
+
+
+def overwritten(at_us: int) -> AdapterRegistered:
+    return replace(registered("tone"), at_us=at_us)
+
+
+GONE = (
+    "the weights of tone that were to answer are gone, its folder has others; it was registered anew since the request "
+    "was routed: send the request again"
+)
+
+
+def test_weights_whose_folder_has_others_by_now_are_not_read_but_stay_with_those_who_have_them() -> None:
+    world = World(2, "tone")
+    world.ask("runs", "tone", routed=overwritten(1))
+    world.serve()
+    world.register(overwritten(9))
+    world.ask("beside", "tone", routed=overwritten(1))
+    assert world.serve() == {"beside": "tone#1"}
+    for request_id in ("runs", "beside"):
+        world.gate.leave(request_id)
+    world.register(registered("other"))
+    world.ask("new", "tone", routed=overwritten(9))
+    world.ask("other", "other")
+    assert world.serve() == {"new": "tone#9", "other": "other#1"}
+    world.ask("late", "tone", routed=overwritten(1))
+    assert world.turn() == GateTurn(failed={"late": GONE})
+    world.register(registered("tone", at_us=11))
+    world.ask("later", "tone", routed=overwritten(1))
+    assert world.turn().failed == {"later": GONE}, "however often it was registered since"
+
+
+def test_weights_that_are_overwritten_while_they_are_read_are_not_taken() -> None:
+    world = World(1, "tone", "busy")
+    world.ask("read", "tone", routed=overwritten(1))
+    world.turn()
+    world.register(overwritten(9))
+    world.arrive(overwritten(1))
+    assert (world.turn().failed, world.installed) == ({"read": GONE}, [])
+
+
+def test_who_waited_for_weights_that_were_overwritten_since_they_gave_their_place_away_fails() -> None:
+    world = World(1, "tone", "other")
+    world.ask("runs", "tone", routed=overwritten(1))
+    world.serve()
+    world.register(overwritten(9))
+    world.ask("other", "other")
+    world.ask("waits", "tone", routed=overwritten(1))
+    assert world.serve() == {}, "the place is for another, who waits for its end"
+    world.gate.leave("runs")
+    assert world.turn() == GateTurn(ready={"other": "other#1"}, failed={"waits": GONE})

@@ -46,26 +46,19 @@ def test_what_nobody_holds_can_not_be_let_go_of() -> None:
         places.unpin("a")
 
 
-def test_what_is_out_of_date_leaves_with_the_last_who_holds_it() -> None:
-    places = AdapterPlaces(2)
-    places.put("old")
-    places.put("held")
+def test_what_is_out_of_date_gives_its_place_up_first_when_nobody_holds_it() -> None:
+    places = AdapterPlaces(3)
+    for key in ("current", "old", "held"):
+        places.put(key)
     places.pin("held")
-    places.keep_only(["new"])
-    assert places.keys == {"held"}
+    places.pin("old")
+    places.unpin("old")
+    places.set_current(["current", "new"])
+    assert places.keys == {"current", "old", "held"}
+    assert places.put("new")[1] == "old"
     places.unpin("held")
-    assert len(places) == 0
-    assert places.available == 2
-
-
-def test_what_is_current_again_stays() -> None:
-    places = AdapterPlaces(1)
-    places.put("a")
-    places.pin("a")
-    places.keep_only([])
-    places.keep_only(["a"])
-    places.unpin("a")
-    assert "a" in places
+    assert places.put("next")[1] == "held"
+    assert places.put("last")[1] == "next", "what came out of date, too"
 
 
 def test_the_longest_placed_are_told_in_order_whoever_was_used_since() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from eventlog.clock import monotonic
 from gpu_consumers.adapter_gate import GateTurn, PutWeights
 from gpu_consumers.adapter_supply import AdapterSupply
 from gpu_consumers.engine import Engine
@@ -17,11 +19,13 @@ from gpu_consumers.engines.torch import load_torch_engine
 from gpu_consumers.errors import AdapterUnavailableError
 from gpu_consumers.generation import Model
 from gpu_consumers.metrics import WorkerMetrics
+from gpu_consumers.prior_attempts import PriorAttempts
 from gpu_consumers.sequence import Sequence
+from gpu_consumers.work import Leave
 from models.tokenizer import ByteTokenizer, open_tokenizer
-from schemas.events import AdapterRegistered, GenerationFailed, GenerationFinished, RequestRouted
+from schemas.events import AdapterRegistered, GenerationFailed, GenerationFinished, RequestRouted, TokensGenerated
 from schemas.ids import new_request_id
-from tests.lone_worker import MODEL_VERSION, LoneWorker
+from tests.lone_worker import MODEL_VERSION, Log, LoneWorker
 from tests.lora_adapter import make_adapter
 from tests.oracle import Oracle
 from tests.timing import within
@@ -204,6 +208,87 @@ def test_a_request_whose_adapter_is_broken_ends_alone_with_the_reason(
     for fine in (orders[0], orders[2]):
         assert isinstance(log.terminal(fine), GenerationFinished)
         assert len(log.answers[fine.request_id].token_ids) == fine.max_output_tokens
+
+
+def routed_with(registration: AdapterRegistered) -> RequestRouted:
+    return order(
+        1, adapter=registration.adapter, model_version=MODEL_VERSION,
+        adapter_registered_at_us=registration.at_us, adapter_location=registration.location,
+    )  # fmt: skip
+
+
+def cut_off(engine: Engine, model: Model, one: RequestRouted, known: AdapterRegistered) -> PriorAttempts:
+    """What a worker leaves of the answer that has to go in the middle of it."""
+    worker = LoneWorker(engine, model, adapters=[known])
+    worker.before_step = lambda step: worker.inbox.put(Leave(monotonic())) if step == 8 else None
+    prior = PriorAttempts()
+    for event in worker.run([one]).events[one.request_id]:
+        prior.apply(event)
+    assert 4 < len(prior.log.token_ids) < one.max_output_tokens
+    return prior
+
+
+def output_of(log: Log, one: RequestRouted) -> list[int]:
+    events = log.events[one.request_id]
+    return [token for event in events if isinstance(event, TokensGenerated) for token in event.token_ids]
+
+
+def test_an_answer_that_was_cut_off_is_finished_with_the_weights_with_which_it_began(
+    directory: Path, adapters: dict[str, Path], tiny: Callable[[], Engine]
+) -> None:
+    old, new = (registered("tone@v1", location=adapters[name], at_us=at) for at, name in enumerate(("a0@v1", "a1@v1")))
+    model, one = Model(open_tokenizer(str(directory)), frozenset()), routed_with(old)
+    prior = cut_off(tiny(), model, one, old)
+    since = replace(routed_with(new), request_id=order(2).request_id)
+
+    second = LoneWorker(tiny(), model, adapters=[new])
+    second.take(since)
+    second.take(one, prior)
+    log = second.run()
+
+    for asked, begun, folder in ((one, prior.log.token_ids, "a0@v1"), (since, [], "a1@v1")):
+        assert isinstance(log.terminal(asked), GenerationFinished)
+        expected = Oracle(directory, adapter=adapters[folder]).answer(asked.prompt_token_ids, asked.max_output_tokens)
+        assert len(expected) > len(begun) + 2, "a near tie left too little to compare"
+        assert (begun + output_of(log, asked))[: len(expected)] == expected
+    assert output_of(log, since)[: len(prior.log.token_ids)] != prior.log.token_ids, "the weights differ too little"
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("the same folder", "the weights of tone@v1 that were to answer are gone, its folder has others"),
+        (
+            "another folder",
+            "the adapter tone@v1 can't be loaded: adapter_config.json can't be read: No such file",
+        ),
+    ],
+)
+def test_an_answer_whose_weights_are_gone_ends_with_the_reason_and_is_not_finished_with_others(
+    directory: Path, adapters: dict[str, Path], tiny: Callable[[], Engine], tmp_path: Path, place: str, why: str
+) -> None:
+    folder = tmp_path / "tone"
+    shutil.copytree(adapters["a0@v1"], folder)
+    old = registered("tone@v1", location=folder)
+    model, one = Model(open_tokenizer(str(directory)), frozenset()), routed_with(old)
+    prior = cut_off(tiny(), model, one, old)
+    shutil.rmtree(folder)
+    if place == "the same folder":
+        shutil.copytree(adapters["a1@v1"], folder)
+        new = replace(old, at_us=2)
+    else:
+        new = replace(old, at_us=2, location=str(adapters["a1@v1"]))
+
+    second = LoneWorker(tiny(), model, adapters=[new])
+    second.take(one, prior)
+    log = second.run()
+
+    end = log.terminal(one)
+    assert isinstance(end, GenerationFailed)
+    assert (end.status, end.code, end.output_tokens) == (422, "adapter_unavailable", len(prior.log.token_ids))
+    assert end.message.startswith(why)
+    assert end.message.endswith("; it was registered anew since the request was routed: send the request again")
+    assert output_of(log, one) == []
 
 
 def test_who_waits_for_an_adapter_can_be_cancelled_or_run_out_of_time(

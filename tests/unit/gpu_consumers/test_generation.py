@@ -8,6 +8,7 @@ from gpu_consumers.prior_attempts import PriorAttempts
 from gpu_consumers.sequence import Sequence
 from models.tokenizer import ByteTokenizer
 from schemas.events import (
+    AdapterRegistered,
     GenerationFailed,
     GenerationFinished,
     GenerationStarted,
@@ -72,6 +73,14 @@ def test_the_scheduler_is_told_all_that_matters_to_it() -> None:
     assert generation().sequence == Sequence(
         "r", "t", (1, 2, 3), 9, sampling=SamplingParams(0.5, 0.9, 4, 11), deadline_at_us=99, priority=2
     )
+
+
+def test_an_adapter_goes_with_its_registration_as_of_when_the_request_was_routed() -> None:
+    told = replace(ORDER, adapter="tone@v1", adapter_registered_at_us=7, adapter_location="/tone")
+    registration = AdapterRegistered(adapter="tone@v1", at_us=7, model_version="chat@v1", location="/tone")
+    assert generation(order=told).sequence.adapter_registration == registration
+    older_release = generation(order=replace(ORDER, adapter="tone@v1")).sequence
+    assert (older_release.adapter, older_release.adapter_registration) == ("tone@v1", None)
 
 
 def test_a_first_attempt_starts_from_nothing() -> None:

@@ -27,7 +27,7 @@ from streams.decide import (
     decide_settlement,
     limits_of,
 )
-from streams.entry import Entry
+from streams.entry import Entry, decode_entry, encode_entry
 from streams.quota import Ledger, full_ledger
 from tests.unit.streams.samples import NOW_US, SECOND_US, finished, model, registry, request_id, tenant, validated
 
@@ -105,8 +105,12 @@ def test_an_adapter_goes_to_the_deployment_of_its_base_version_and_is_told_again
     routed = first.outputs[1]
     assert isinstance(routed.event, RequestRouted)
     assert (routed.topic, routed.event.model, routed.event.model_version) == ("work.chat-v1.acme", "tone@v1", "chat@v1")
-    assert routed.event.adapter == "tone@v1"
-    assert admit(model="tone@v1", catalog=registry(), entry=entry_of(first)).outputs == first.outputs
+    named = (routed.event.adapter, routed.event.adapter_registered_at_us, routed.event.adapter_location)
+    assert named == ("tone@v1", NOW_US, "/a")
+    anew = registry().apply(replace(adapter, at_us=LATER_US, location="/b"))
+    stored = decode_entry(encode_entry(entry_of(first)))
+    for since in (registry(), anew):
+        assert admit(model="tone@v1", catalog=since, entry=stored).outputs == first.outputs
 
 
 def test_another_tenants_adapter_is_a_404_of_route() -> None:

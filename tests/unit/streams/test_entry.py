@@ -37,7 +37,8 @@ REJECTED = RequestRejected(
 
 
 def test_an_admitted_entry_comes_back_equal_open_and_settled() -> None:
-    entry = Entry(ADMITTED, Placement("chat@v1", "chat-v1", "adapter tone@v1 of chat@v1", "tone@v1"), 7, LEDGER)
+    placement = Placement("chat@v1", "chat-v1", "adapter tone@v1 of chat@v1", "tone@v1", NOW_US, "/adapters/tone")
+    entry = Entry(ADMITTED, placement, 7, LEDGER)
     settled = dataclasses.replace(entry, settled_at_offset=9, settled_at_us=NOW_US)
 
     assert decode_entry(encode_entry(entry)) == entry

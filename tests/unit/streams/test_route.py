@@ -139,6 +139,7 @@ def test_an_adapter_is_answered_by_its_base_version_in_the_base_versions_deploym
 
     assert isinstance(found, Resolution)
     assert (found.model.model_version, found.model.deployment, found.adapter) == ("chat@v2", "chat-v2", "tone@v1")
+    assert found.registration == catalog.adapters["tone@v1"]
     assert found.reason == "adapter tone@v1 of chat@v2"
 
 
