@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.logprobs import columns_of, content_of
-from gateway.response_object import cached_tokens, token_counts
+from gateway.response_object import cached_tokens
 from gateway.response_stream import DELTA, PART_ADDED, TERMINAL_TYPES, ResponseStream, dump_json
 from schemas.events import GenerationFinished, TerminalEvent, TokenLogprobs
 from schemas.ids import created_ms_of, response_id_of
+from schemas.usage import charged_tokens
 
 DONE = "[DONE]"
 
@@ -139,7 +140,7 @@ def finish_reason_of(terminal: TerminalEvent) -> str:
 
 def usage_of(terminals: Sequence[TerminalEvent]) -> dict[str, Any]:
     """Of all choices together, as the quota has it: each has read the prompt."""
-    counts = [token_counts(terminal) for terminal in terminals]
+    counts = [charged_tokens(terminal) for terminal in terminals]
     prompt, output = sum(prompt for prompt, _ in counts), sum(output for _, output in counts)
     return {
         "prompt_tokens": prompt,

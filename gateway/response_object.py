@@ -13,6 +13,7 @@ from typing import Any
 from gateway.json_output import text_format_of
 from schemas.events import GenerationFinished, RequestRejected, RequestSubmitted, TerminalEvent
 from schemas.ids import created_ms_of, response_id_of
+from schemas.usage import charged_tokens
 
 
 def response_object(
@@ -77,11 +78,6 @@ def message_item(request_id: str, status: str, content: list[dict[str, Any]]) ->
     }
 
 
-def token_counts(terminal: TerminalEvent) -> tuple[int, int]:
-    """(prompt tokens, output tokens); a rejected request used none."""
-    return (0, 0) if isinstance(terminal, RequestRejected) else (terminal.prompt_tokens, terminal.output_tokens)
-
-
 def status_of(terminal: TerminalEvent) -> str:
     """completed, incomplete, cancelled or failed. A missed deadline is a failure: its answer is worthless."""
     if not isinstance(terminal, GenerationFinished):
@@ -104,7 +100,7 @@ def _asked(number: float | None, default: float) -> float | None:
 def _usage(terminal: TerminalEvent | None) -> dict[str, Any] | None:
     if terminal is None or isinstance(terminal, RequestRejected):
         return None
-    prompt, output = token_counts(terminal)
+    prompt, output = charged_tokens(terminal)
     return {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": cached_tokens(terminal), "cache_write_tokens": 0},

@@ -24,6 +24,7 @@ from schemas.events import (
 )
 from schemas.ids import partition_of
 from schemas.topics import lifecycle_topic, tokens_topic, work_topic
+from schemas.usage import charged_tokens
 from streams.entry import Entry, Placement
 from streams.parameters import check_engine
 from streams.quota import (
@@ -116,18 +117,19 @@ def decide_settlement(
     tenant: TenantRegistered | None,
     now_us: int,
 ) -> Verdict:
-    """Replace the request's reservation by what it used. A request that was never admitted has none."""
+    """Replace the request's reservation by what it is charged. A request that was never admitted has none."""
     if entry is None or not isinstance(entry.decision, RequestAdmitted):
         return NOTHING
     reserved = entry.decision.reserved_tokens
-    used = event.prompt_tokens + event.output_tokens
+    prompt_tokens, output_tokens = charged_tokens(event)
+    used = prompt_tokens + output_tokens
     settled = QuotaSettled(
         request_id=event.request_id,
         tenant=event.tenant,
         at_us=entry.settled_at_us or now_us,
         reserved_tokens=reserved,
-        prompt_tokens=event.prompt_tokens,
-        output_tokens=event.output_tokens,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
         released_tokens=reserved - used,
     )
     outputs = (Output(lifecycle_topic(event.tenant), settled, event.request_id),)

@@ -66,7 +66,7 @@ SELECT
     ) AS status,
     end_reason AS finish_reason,
     if(end_reason = 'timeout', 'deadline_exceeded', end_code) AS error_code,
-    multiIf(end_prompt_tokens != 0, end_prompt_tokens, generation.3 != 0, generation.3, validated.6) AS prompt_tokens,
+    multiIf(settled.1 != 0, settled.2, end_prompt_tokens != 0, end_prompt_tokens, generation.3 != 0, generation.3, validated.6) AS prompt_tokens,
     end_output_tokens AS output_tokens,
     greatest(generation_last.4, end_attempt) AS attempts,
     fromUnixTimestamp64Micro(filled[1], 'UTC') AS received_at,
@@ -121,6 +121,7 @@ FROM
              fields.deployment, fields.worker, fields.first_token_at_us, prompt_tokens, fields.output_tokens),
             event_type IN ('RequestRejected', 'GenerationFinished', 'GenerationFailed')
             AND startsWith(topic, 'tokens.')) AS terminals,
+        argMinIf((at_us, prompt_tokens), (at_us, offset), event_type = 'QuotaSettled') AS settled,
         argMinIf((at_us, fields.transport), at_us, event_type = 'ResponseDelivered') AS delivered
     FROM headrace.events
     WHERE request_id != ''

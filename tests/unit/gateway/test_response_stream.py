@@ -115,6 +115,13 @@ def test_a_cancel_amid_the_answer_keeps_its_text() -> None:
     assert stream.failure is None
 
 
+def test_what_a_worker_refused_has_used_nothing() -> None:
+    refused = replace(failed(REQUEST), status=422, error_type="invalid_request_error", code="adapter_unavailable")
+    stream = folded([admitted(REQUEST), refused])
+    assert types(stream) == ["created", "queued", "failed"]
+    assert stream.snapshot()["usage"]["total_tokens"] == 0
+
+
 def test_a_rejection_is_a_failed_response_with_its_reason() -> None:
     stream = folded([rejected(REQUEST, 429, "rate_limit_error", "requests_per_minute", 1500)])
     assert types(stream) == ["created", "failed"]

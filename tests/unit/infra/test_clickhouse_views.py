@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
 
 from infra.trace import STAGES
-from schemas.events import Event, GenerationFailed, GenerationFinished, RequestRejected, TokenLogEvent
+from schemas.events import Event, GenerationFailed, GenerationFinished, QuotaSettled, RequestRejected, TokenLogEvent
 from schemas.token_log import TokenLog
 from tests.clickhouse_world import World, world
 from tests.request_story import RECEIVED_US, Story, copy_of
@@ -86,6 +87,19 @@ def test_a_failure_has_the_code_that_its_client_saw(database: World, story: Stor
     assert (row["status"], row["error_code"], row["output_tokens"]) == ("failed", "engine_failed", 0)
     assert stages(row)["prefill"] == 0.5
     assert "decode" not in stages(row)
+
+
+def test_the_prompt_of_a_request_that_a_worker_refused_counts_for_nothing(database: World, story: Story) -> None:
+    refused = GenerationFailed(
+        request_id=story.request_id, tenant=story.tenant, attempt=1, at_us=RECEIVED_US + 9_500, worker="w",
+        deployment="d", model_version="chat@v1", status=422, error_type="invalid_request_error",
+        code="adapter_unavailable", message="", prompt_tokens=3, output_tokens=0,
+    )  # fmt: skip
+    topic, settled = story.settled()
+    assert isinstance(settled, QuotaSettled)
+    nothing = replace(settled, prompt_tokens=0, output_tokens=0, released_tokens=19)
+    row = request(database, story, *story.whole()[:4], (story.finished()[0], refused), (topic, nothing))
+    assert (row["error_code"], row["prompt_tokens"], row["output_tokens"]) == ("adapter_unavailable", 0, 0)
 
 
 @pytest.mark.parametrize(

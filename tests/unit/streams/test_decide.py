@@ -220,9 +220,9 @@ def test_the_end_of_a_request_settles_its_reservation() -> None:
     assert entry_of(verdict).ledger.tokens == admitted.ledger.tokens + 15 * 60_000_000
 
 
-def test_a_failed_generation_settles_too() -> None:
-    admitted = entry_of(admit())
-    failed = GenerationFailed(
+def failed(status: int, code: str) -> GenerationFailed:
+    """Before its first token."""
+    return GenerationFailed(
         request_id=request_id(),
         tenant="acme",
         attempt=1,
@@ -230,17 +230,38 @@ def test_a_failed_generation_settles_too() -> None:
         worker="w",
         deployment="chat-v1",
         model_version="chat@v1",
-        status=500,
-        error_type="server_error",
-        code="worker_lost",
+        status=status,
+        error_type="",
+        code=code,
         message="",
         prompt_tokens=10,
         output_tokens=0,
     )
 
-    verdict = decide_settlement(failed, 1, entry=admitted, ledger=admitted.ledger, tenant=tenant(), now_us=LATER_US)
+
+def test_a_failed_generation_settles_too() -> None:
+    admitted = entry_of(admit())
+    event = failed(500, "worker_lost")
+
+    verdict = decide_settlement(event, 1, entry=admitted, ledger=admitted.ledger, tenant=tenant(), now_us=LATER_US)
 
     assert entry_of(verdict).ledger.open_requests == 0
+
+
+@pytest.mark.parametrize("code", ["adapter_unavailable", "not_servable"])
+def test_a_request_that_a_worker_refuses_costs_no_tokens(code: str) -> None:
+    admitted = entry_of(admit())
+    event = replace(failed(422, code), at_us=NOW_US)
+
+    verdict = decide_settlement(event, 1, entry=admitted, ledger=admitted.ledger, tenant=tenant(), now_us=LATER_US)
+
+    (output,) = verdict.outputs
+    assert isinstance(output.event, QuotaSettled)
+    assert (output.event.prompt_tokens, output.event.output_tokens, output.event.released_tokens) == (0, 0, 30)
+    untouched = full_ledger(limits_of(tenant()), now_us=NOW_US)
+    ledger = entry_of(verdict).ledger
+    assert (ledger.tokens, ledger.reserved_tokens, ledger.open_requests) == (untouched.tokens, 0, 0)
+    assert ledger.requests == admitted.ledger.requests, "it was one of the minute's requests"
 
 
 def test_settling_twice_is_settling_once() -> None:
