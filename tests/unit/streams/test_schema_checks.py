@@ -73,6 +73,7 @@ class Kept:
 
 def stage_with(checks: SchemaChecks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ValidateStage, Kept]:
     """A stage that no broker hears of."""
+    monkeypatch.setattr("streams.stage.EventProducer", lambda *_, **__: None)
     settings = StreamsSettings(BrokerProfile("127.0.0.1:1"), Topics(), tmp_path)
     stage = ValidateStage(settings, StreamsMetrics(), TokenizerShelf(), checks)
     stage.registry = registry(model(engine="torch", context_tokens=100_000))
