@@ -7,13 +7,15 @@ A route table is one value: whoever resolves sees all of an update or nothing of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from schemas.events import AdapterRegistered, ModelRegistered, Route, RouteTarget
 
 _BUCKETS = 1_000_000
+_CHOICES = 5  # of each kind that a refusal names
+_NAME_CHARS = 129  # of the longest name@version
 
 
 class Catalog(Protocol):
@@ -67,12 +69,12 @@ def resolve(name: str, catalog: Catalog, *, tenant: str, sticky: str) -> Resolut
         return _base_of(adapter, catalog)
     route = catalog.routes.get(name)
     if route is None or not route.targets:
-        return Unresolved(f"the model {name!r} does not exist{_choices(catalog)}")
+        return Unresolved(f"the model {name[:_NAME_CHARS]!r} does not exist{_choices(catalog, tenant)}")
     target = _pick(route, sticky)
     model = catalog.models.get(target.model_version)
     if model is None:
         return Unresolved(
-            f"the model {name!r} leads to {target.model_version!r}, which is not registered{_choices(catalog)}"
+            f"the model {name!r} leads to {target.model_version!r}, which is not registered{_choices(catalog, tenant)}"
         )
     if len(route.targets) == 1:
         return Resolution(model, f"alias {name}")
@@ -122,6 +124,22 @@ def _pick(route: Route, sticky: str) -> RouteTarget:
     return route.targets[-1]
 
 
-def _choices(catalog: Catalog) -> str:
-    names: Sequence[str] = sorted(catalog.routes) or sorted(catalog.models)
-    return f"; ask for one of: {', '.join(names[:8])}" if names else "; no model is registered yet"
+def _choices(catalog: Catalog, tenant: str) -> str:
+    """What this tenant can ask for instead: aliases, versions, adapters, a few of each."""
+    aliases = [
+        alias
+        for alias, route in catalog.routes.items()
+        if route.targets and all(target.model_version in catalog.models for target in route.targets)
+    ]
+    adapters = [
+        name
+        for name, adapter in catalog.adapters.items()
+        if adapter.tenant in (None, tenant) and adapter.model_version in catalog.models
+    ]
+    named = [_some(names) for names in (aliases, catalog.models, adapters) if names]
+    return f"; ask for one of: {'; '.join(named)}" if named else "; no model is registered yet"
+
+
+def _some(names: Collection[str]) -> str:
+    more = len(names) - _CHOICES
+    return ", ".join(sorted(names)[:_CHOICES]) + (f" and {more} more" if more > 0 else "")

@@ -61,6 +61,51 @@ def test_without_any_model_the_message_says_so() -> None:
     assert "no model is registered yet" in found.message
 
 
+def adapter(name: str, *, of: str = "chat@v1", tenant: str | None = None) -> AdapterRegistered:
+    return AdapterRegistered(adapter=name, at_us=NOW_US, model_version=of, location="/a", tenant=tenant)
+
+
+def not_found(name: str, catalog: Registry) -> str:
+    """What a tenant `acme` is told who asks for it."""
+    found = resolve(name, catalog, tenant="acme", sticky="ann")
+    assert isinstance(found, Unresolved)
+    return found.message
+
+
+def test_who_asks_for_what_is_not_there_hears_of_all_that_can_be_asked_for() -> None:
+    routes = {"talk": [("chat@v1", 100.0)], "code": [("code@v1", 100.0)]}
+    catalog = registry(model("chat@v1"), model("code@v1"), routes=routes)
+    for registered in (adapter("tone@v1"), adapter("mine@v1", tenant="acme"), adapter("theirs@v1", tenant="bolt")):
+        catalog = catalog.apply(registered)
+
+    assert not_found("chat", catalog) == (
+        "the model 'chat' does not exist; ask for one of: code, talk; chat@v1, code@v1; mine@v1, tone@v1"
+    )
+
+
+def test_what_leads_nowhere_is_not_offered() -> None:
+    routes: dict[str, list[tuple[str, float]]] = {"gone": [("chat@v9", 100.0)], "empty": [], "half": [
+        ("chat@v1", 50.0), ("chat@v9", 50.0)]}  # fmt: skip
+    catalog = registry(model("chat@v1"), routes=routes).apply(adapter("tone@v1", of="chat@v9"))
+
+    assert not_found("chat", catalog) == "the model 'chat' does not exist; ask for one of: chat@v1"
+
+
+def test_however_much_there_is_the_message_stays_short_and_says_that_there_is_more() -> None:
+    versions = [f"chat@v{number:02}" for number in range(30)]
+    routes = {f"alias-{number:02}": [("chat@v00", 100.0)] for number in range(8)}
+    catalog = registry(*map(model, versions), routes=routes)
+    for number in range(6):
+        catalog = catalog.apply(adapter(f"tone@v{number}", of="chat@v00"))
+
+    assert not_found("x" * 10_000, catalog) == (
+        f"the model '{'x' * 129}' does not exist; ask for one of: "
+        "alias-00, alias-01, alias-02, alias-03, alias-04 and 3 more; "
+        "chat@v00, chat@v01, chat@v02, chat@v03, chat@v04 and 25 more; "
+        "tone@v0, tone@v1, tone@v2, tone@v3, tone@v4 and 1 more"
+    )
+
+
 def test_shares_are_kept_to_and_each_user_stays_with_one_version() -> None:
     catalog = registry(model("chat@v1"), model("chat@v2"), routes={"chat": [("chat@v1", 90), ("chat@v2", 10)]})
     users = [f"user-{number}" for number in range(4000)]
