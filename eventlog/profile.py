@@ -94,3 +94,13 @@ class BrokerProfile:
     @property
     def heartbeat_interval_ms(self) -> int:
         return 300 if self.kind == "embedded" else 500
+
+    @property
+    def leaves_silently(self) -> bool:
+        """Whether members of a group go without a word, and are missed when their session has expired.
+
+        The embedded broker does not forget the leader of a group that says that it leaves while the group rebalances:
+        it waits for that leader's assignment ever after, and nobody in the group, nor who comes later, gets a partition
+        again. A leader that falls silent is forgotten.
+        """
+        return self.kind == "embedded"

@@ -29,6 +29,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from eventlog.clock import monotonic, now_us
 from eventlog.errors import LogUnreachable
+from eventlog.group import GroupMember
 from eventlog.producer import EventProducer
 from eventlog.reader import Position
 from eventlog.record import Record
@@ -75,14 +76,15 @@ class Intake:
             settings.profile, client_id=settings.worker_id, hand_on=inbox.put,
             unreadable=partial(metrics.unreadable, "recovery"),
         )  # fmt: skip
-        self._consumer = Consumer(
+        self._member = GroupMember(
+            settings.profile,
             {
                 **settings.profile.consumer(settings.worker_id, group_id=f"gpu.{settings.deployment}"),
                 # A new tenant or a new worker must not take the other partitions' running requests away.
                 "partition.assignment.strategy": "cooperative-sticky",
                 "enable.partition.eof": True,
                 "on_commit": self._committed,
-            }
+            },
         )
         self._lookahead = Lookahead(
             settings.profile, client_id=settings.worker_id, unreadable=partial(metrics.unreadable, "lookahead")
@@ -132,15 +134,19 @@ class Intake:
                 self._recovery.check()
         finally:
             self._recovery.close()
-            self._consumer.close()  # revokes, so commits what is finished
+            self._member.leave()  # revokes, so commits what is finished
             self._lookahead.close()
+
+    @property
+    def _consumer(self) -> Consumer:
+        return self._member.consumer
 
     def _subscribe(self) -> None:
         wanted = self._wanted_topics
         if not wanted:
             self._joined()
         if wanted != self._subscribed:
-            self._consumer.subscribe(
+            self._member.subscribe(
                 sorted(wanted), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
             )
             self._subscribed = wanted

@@ -24,6 +24,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from eventlog.clock import monotonic, now_us
 from eventlog.errors import LogUnreachable
+from eventlog.group import GroupMember
 from eventlog.record import Record
 from schemas.topics import TOPIC_KINDS
 from streams.sink.batch import Batch, Marks
@@ -80,24 +81,29 @@ class SinkConsumer:
         self._committed: dict[Partition, int] = {}  # since the partitions were given
         self._began_at: float | None = None  # when the batch took its first record
         self._backoff = Backoff(settings.first_retry_seconds, settings.max_retry_seconds)
-        self._consumer = Consumer(
+        self._member = GroupMember(
+            settings.profile,
             {
                 **settings.profile.consumer("headrace-sink", group_id=settings.group),
                 "partition.assignment.strategy": "range",
                 "topic.metadata.refresh.interval.ms": int(settings.topics_seconds * 1000),
-            }
+            },
         )
 
     def run(self) -> None:
         """Raises LogUnreachable when the client is beyond repair, ClickHouseUnusable, and whatever is a defect."""
-        self._consumer.subscribe(
+        self._member.subscribe(
             topic_patterns(), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )  # fmt: skip
         try:
             while not self._stop.is_set():
                 self._step()
         finally:
-            self._consumer.close()  # calls _revoked
+            self._member.leave()  # calls _revoked
+
+    @property
+    def _consumer(self) -> Consumer:
+        return self._member.consumer
 
     def _step(self) -> None:
         # One by one, not `consume`: a batch of it could span a rebalance and hold records of the time before.

@@ -30,13 +30,10 @@ class Faults:
     killed: SIGKILL at any moment. killed_at_start: SIGKILL as soon as the log says that it has begun with a request,
     so in the middle of a prefill or before the first tokens are written. slept: SIGSTOP for longer than the group
     waits, so that its partitions go to others; then it wakes and goes on writing. left: SIGTERM, a drain.
-
-    spared: names that nothing happens to.
     """
 
     world: World
     random: random.Random
-    spared: frozenset[str]
     count: Counter[str] = field(default_factory=Counter)
 
     async def run(self, goes_on: Callable[[], bool]) -> None:
@@ -53,7 +50,7 @@ class Faults:
         return self.world.fleet
 
     def _victim(self) -> str:
-        return self.random.choice([name for name in self._fleet.awake if name not in self.spared])
+        return self.random.choice(self._fleet.awake)
 
     async def _kill(self, _: asyncio.TaskGroup) -> None:
         self._fleet.kill(self._victim())
@@ -62,7 +59,7 @@ class Faults:
 
     async def _kill_at_start(self, _: asyncio.TaskGroup) -> None:
         victim = await asyncio.to_thread(begins_next, self.world.broker.profile, self.world.tenants)
-        if victim in self._fleet.awake and victim not in self.spared:
+        if victim in self._fleet.awake:
             self._fleet.kill(victim)
             self._fleet.start()
             self.count["killed_at_start"] += 1
