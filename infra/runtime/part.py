@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -18,11 +19,15 @@ def run_part(serve: Serve, ready_fd: int | None, log_level: str) -> None:
     """Run `serve(stop, ready)` until it returns. SIGTERM and SIGINT set `stop`.
 
     ready_fd: where the supervisor hears that the part is ready; None: only the log says so.
+
+    The process has nothing left to do but to end then: the interpreter looks for no garbage on its way out, which with
+    torch and transformers in memory takes as long as a second, or several on a busy machine.
     """
     logging.basicConfig(
         stream=sys.stderr, level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     asyncio.run(_serve(serve, ready_fd))
+    gc.freeze()
 
 
 async def _serve(serve: Serve, ready_fd: int | None) -> None:
