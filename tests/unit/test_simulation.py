@@ -8,6 +8,7 @@ import pytest
 
 from gpu_consumers.engine import EngineInfo
 from gpu_consumers.scheduler import Scheduler
+from tests.simulation.__main__ import main
 from tests.simulation.arrivals import FLOOD, Arrival, Trace, traces
 from tests.simulation.machine import MEASURED
 from tests.simulation.report import Figures, figures, service_bound
@@ -119,3 +120,27 @@ def test_a_gap_is_of_an_interval_in_which_both_wait() -> None:
     gaps.serve("b", 50)
     assert gaps.look({"a"}) == 0
     assert gaps.look({"a", "b"}) == 0
+
+
+def test_help_tells_what_is_simulated_and_names_every_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    told = capsys.readouterr().out
+    assert "in virtual time" in told
+    assert all(f"{trace.name} " in told and trace.about in told for trace in TRACES.values())
+
+
+def test_one_trace_is_simulated_when_its_name_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "bursts"]) == 0
+    told = capsys.readouterr().out
+    assert TRACES["bursts"].about in told
+    assert TRACES["poisson"].about not in told
+
+
+def test_a_word_that_no_trace_has_in_its_name_is_refused_with_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "tide"])
+    assert ended.value.code == 2
+    assert "'tide'" in (told := capsys.readouterr().err)
+    assert "scarce flood" in told
