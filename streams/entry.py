@@ -8,7 +8,7 @@ reservation or a reservation without its decision. The tenant's ledger is the on
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from schemas.events import RequestAdmitted, RequestRejected
@@ -69,13 +69,20 @@ class Entry:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """JSON: the changelog is internal, and an operator may want to read it."""
+    """JSON: the changelog is internal, and an operator may want to read it.
+
+    While a new release is rolled out, processors of the one before may get a partition back and read what newer ones
+    wrote: a key that they don't know is nothing to them, a list that is longer than they know stops them. So what is
+    new gets a key of its own.
+    """
     admitted = isinstance(entry.decision, RequestAdmitted)
     placement, at = entry.placement, entry.ledger
     return json.dumps(
         {
             "admitted" if admitted else "rejected": entry.decision.__dict__,
-            "placement": placement and astuple(placement),
+            "placement": placement and (placement.model_version, placement.deployment, placement.reason),
+            "adapter": placement
+            and (placement.adapter, placement.adapter_registered_at_us, placement.adapter_location),
             "decided": entry.decided_at_offset,
             "settled": (entry.settled_at_offset, entry.settled_at_us),
             "ledger": (at.as_of_us, at.requests, at.tokens, at.open_requests, at.reserved_tokens),
@@ -90,7 +97,7 @@ def decode_entry(data: bytes) -> Entry:
     placement = found["placement"]
     return Entry(
         decision=RequestAdmitted(**found["admitted"]) if "admitted" in found else RequestRejected(**found["rejected"]),
-        placement=None if placement is None else Placement(*placement),
+        placement=None if placement is None else Placement(*placement, *found.get("adapter", ())),
         decided_at_offset=found["decided"],
         settled_at_offset=found["settled"][0],
         settled_at_us=found["settled"][1],

@@ -57,6 +57,17 @@ def test_a_rejected_entry_comes_back_equal_and_is_not_open() -> None:
 def test_an_entry_that_was_written_before_there_were_adapters_is_read() -> None:
     entry = Entry(ADMITTED, Placement("chat@v1", "chat-v1", "alias chat"), 7, LEDGER)
     stored = json.loads(encode_entry(entry))
-    stored["placement"] = ["chat@v1", "chat-v1", "alias chat"]
+    del stored["adapter"]
 
     assert decode_entry(json.dumps(stored).encode()) == entry
+
+
+def test_processors_of_release_0_2_0_can_read_an_entry_while_a_newer_release_is_rolled_out() -> None:
+    placement = Placement("chat@v1", "chat-v1", "adapter tone@v1 of chat@v1", "tone@v1", NOW_US, "/adapters/tone")
+
+    stored = json.loads(encode_entry(Entry(ADMITTED, placement, 7, LEDGER)))
+
+    # They call Placement(*placement) with three fields, Ledger(*ledger) with five, and RequestAdmitted(**admitted).
+    assert stored["placement"] == ["chat@v1", "chat-v1", "adapter tone@v1 of chat@v1"]
+    assert len(stored["ledger"]) == 5
+    assert RequestAdmitted(**stored["admitted"]) == ADMITTED
