@@ -116,7 +116,9 @@ def _rate(tokens: int, decode_ms: float | None) -> float | None:
 def _decisions(request: Fields, events: Iterable[Fields]) -> tuple[Decision, ...]:
     found: list[Decision] = []
     told: set[tuple[str, object]] = set()
-    for event in sorted(events, key=lambda event: event["at_us"]):
+    # What is decided in one step has one time, and may lie in two topics: it is told as one follows from the other.
+    order = {kind: number for number, kind in enumerate(_WORDS)}
+    for event in sorted(events, key=lambda event: (event["at_us"], order.get(event["event_type"], 0))):
         kind, fields = event["event_type"], json.loads(event["payload"])
         if kind not in _WORDS or (kind in _ENDINGS and not _counts(event, request)):
             continue

@@ -85,6 +85,14 @@ def test_the_picture_of_a_whole_request() -> None:
     ]
 
 
+def test_what_was_decided_in_one_step_is_told_as_one_follows_from_the_other() -> None:
+    topic, admitted = STORY.admitted()
+    at_once = [STORY.routed(), (topic, replace(admitted, at_us=STORY.routed()[1].at_us))]
+    for events in (at_once, at_once[::-1]):
+        told = trace_of(request(), rows_of(*events)).decisions
+        assert [decision.what for decision in told] == ["admitted", "routed"]
+
+
 def test_a_refusal_says_its_status_its_reason_and_when_to_try_again() -> None:
     unreached = {f"{name}_ms": None for name in STAGES[2:]}
     row = request(
