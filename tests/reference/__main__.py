@@ -11,7 +11,13 @@ from tests.reference.story import STORY_FILE, load
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.reference", description=__doc__)
     parser.add_argument("--record", action="store_true", help="run the system and record docs/life-of-a-request.json")
-    if parser.parse_args().record:
+    parser.add_argument("--demo", action="store_true", help="run `make demo` and draw docs/images/demo.svg")
+    chosen = parser.parse_args()
+    if chosen.demo:
+        from tests.reference import demo
+
+        demo.PICTURE.write_text(demo.picture(), "utf-8")
+    if chosen.record:
         from tests.reference.record import record
 
         STORY_FILE.write_text(record(), "utf-8")
