@@ -21,6 +21,7 @@ constexpr int WIDTH = 4;
 
 typedef float Register __attribute__((vector_size(WIDTH * sizeof(float))));
 typedef uint32_t Words __attribute__((vector_size(WIDTH * sizeof(uint32_t))));
+typedef int32_t Lanes __attribute__((vector_size(WIDTH * sizeof(int32_t))));
 typedef float Quad __attribute__((vector_size(4 * sizeof(float))));
 
 inline Register load_register(const float* from) {
@@ -75,23 +76,24 @@ inline void store_strip(Strip strip, T* to, int64_t count) {
 }
 
 // Two registers dealt out in turn, as a pack of cards cut in half: the lower halves of both, and the upper ones.
+// Not __builtin_shufflevector, which GCC has from version 12 on.
 inline Register deal_lower(Register a, Register b) {
 #if defined(WIDTH_IS_16)
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return __builtin_shuffle(a, b, Lanes{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
 #elif defined(WIDTH_IS_8)
-    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    return __builtin_shuffle(a, b, Lanes{0, 8, 1, 9, 2, 10, 3, 11});
 #else
-    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    return __builtin_shuffle(a, b, Lanes{0, 4, 1, 5});
 #endif
 }
 
 inline Register deal_upper(Register a, Register b) {
 #if defined(WIDTH_IS_16)
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    return __builtin_shuffle(a, b, Lanes{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
 #elif defined(WIDTH_IS_8)
-    return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+    return __builtin_shuffle(a, b, Lanes{4, 12, 5, 13, 6, 14, 7, 15});
 #else
-    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    return __builtin_shuffle(a, b, Lanes{2, 6, 3, 7});
 #endif
 }
 

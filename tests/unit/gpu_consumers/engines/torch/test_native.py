@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpu_consumers.engines.torch.blocks import BLOCK_TOKENS
 from gpu_consumers.engines.torch.native import Kernels, kernels_for
-from gpu_consumers.engines.torch.native.build import BuildError, library
+from gpu_consumers.engines.torch.native.build import HEADERS, SOURCES, BuildError, library
 from gpu_consumers.engines.torch.rotary import RotaryTable
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -255,6 +255,10 @@ def compiler(folder: Path, script: str) -> str:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
+
+
+def test_nothing_is_called_that_gcc_knows_from_version_12_on_only() -> None:
+    assert not [source.name for source in (*SOURCES, *HEADERS) if "__builtin_shufflevector(" in source.read_text()]
 
 
 def test_why_a_library_can_not_be_made_is_told(tmp_path: Path) -> None:
