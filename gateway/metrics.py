@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from gateway.response_stream import ResponseStream
 from schemas.errors import ContractError
 from schemas.events import RequestRejected
+from schemas.usage import charged_tokens
 
 _LATENCY_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
@@ -80,8 +81,9 @@ class GatewayMetrics:
         self.end_to_end.labels(model).observe(max(0, now_us - received_at_us) / 1e6)
         if terminal.first_token_at_us is not None:
             self.first_token.labels(model).observe(max(0, terminal.first_token_at_us - received_at_us) / 1e6)
-        self.prompt_tokens.labels(model).inc(terminal.prompt_tokens)
-        self.generation_tokens.labels(model).inc(terminal.output_tokens)
+        prompt_tokens, output_tokens = charged_tokens(terminal)
+        self.prompt_tokens.labels(model).inc(prompt_tokens)
+        self.generation_tokens.labels(model).inc(output_tokens)
 
     def exposition(self) -> bytes:
         """Prometheus text format."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.metrics import GatewayMetrics
@@ -24,6 +26,12 @@ def test_a_finished_response_counts_its_tokens_and_its_times() -> None:
     assert f'headrace:time_to_first_token_seconds_sum{{model_name="{MODEL}"}} 0.3' in lines
     assert f'headrace:e2e_request_latency_seconds_sum{{model_name="{MODEL}"}} 2.0' in lines
     assert 'headrace:request_success_total{finished_reason="length"} 1.0' in lines
+
+
+def test_tokens_are_those_that_quota_and_client_hear_of() -> None:
+    """A prompt that a worker refused before it ran was no work."""
+    refused = replace(failed(submitted()), status=422, output_tokens=0)
+    assert f'headrace:prompt_tokens_total{{model_name="{MODEL}"}} 0.0' in told(refused)
 
 
 @pytest.mark.parametrize(
