@@ -6,6 +6,7 @@ Topics are made here, when a tenant or a deployment is registered, and never on 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -115,12 +116,16 @@ class LogAdmin:
         self._ensure_work_topics(event.deployment, self._registry())
 
     def register_adapter(self, event: AdapterRegistered, registry: Registry) -> None:
-        """A pinned adapter for a model version that is registered. Raises InvalidName and AdapterRefused."""
+        """A pinned adapter for a model version that is registered. Raises InvalidName and AdapterRefused.
+
+        One that is registered anew gets a later time than before, whatever the clocks say: workers know registrations
+        of one name apart by it.
+        """
         split_model_version(event.adapter)
         split_model_version(event.model_version)
         if (reason := why_not_an_adapter(event, registry)) is not None:
             raise AdapterRefused(f"the adapter {event.adapter!r} can't be registered: {reason}")
-        self._write(CONTROL_ADAPTERS, event, event.adapter)
+        self._write(CONTROL_ADAPTERS, registered_later(event, registry), event.adapter)
 
     def publish_schemas(self, events: Iterable[SchemaPublished]) -> None:
         """From now on every part, of an older release too, reads events of these schemas."""
@@ -195,6 +200,12 @@ class LogAdmin:
             raise LogUnreachable(f"{kind.name} was not acknowledged within 30 s")
         if failures:
             raise failures[0]
+
+
+def registered_later(event: AdapterRegistered, registry: Registry) -> AdapterRegistered:
+    """The event with a time behind that of the name's registration before, if there is one."""
+    before = registry.adapters.get(event.adapter)
+    return event if before is None else replace(event, at_us=max(event.at_us, before.at_us + 1))
 
 
 def why_not_an_adapter(event: AdapterRegistered, registry: Registry) -> str | None:

@@ -39,9 +39,11 @@ class GroupMember:
 
     def leave(self) -> None:
         """Revoke what is assigned, which is the last time to commit, and go. There is no consumer afterwards."""
-        if not self._silently:
-            self._consumer.close()
-        elif self._on_revoke is not None and (assigned := self._consumer.assignment()):
-            self._on_revoke(self._consumer, assigned)
-        # The last reference: confluent-kafka destroys a consumer that was not closed, without a word to the group.
-        del self._consumer
+        try:
+            if not self._silently:
+                self._consumer.close()
+            elif self._on_revoke is not None and (assigned := self._consumer.assignment()):
+                self._on_revoke(self._consumer, assigned)
+        finally:
+            # The last reference: confluent-kafka destroys a consumer that was not closed, without a word to the group.
+            del self._consumer

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eventlog.admin import why_not_an_adapter
+from eventlog.admin import registered_later, why_not_an_adapter
 from eventlog.registry import Registry
 from schemas.events import AdapterRegistered, ModelRegistered, TenantRegistered
 
@@ -39,3 +39,10 @@ def test_an_adapter_of_a_registered_model_may_be_registered_and_again(adapter: A
 def test_an_adapter_that_names_what_is_not_there_may_not(adapter: AdapterRegistered, reason: str) -> None:
     registry = REGISTRY.apply(ADAPTER)
     assert reason in (why_not_an_adapter(adapter, registry) or "")
+
+
+@pytest.mark.parametrize(("at_us", "registered_at_us"), [(1, 3), (2, 3), (9, 9)])
+def test_a_registration_anew_is_later_even_if_a_clock_went_back(at_us: int, registered_at_us: int) -> None:
+    anew = replace(ADAPTER, at_us=at_us, location="/elsewhere")
+    assert registered_later(anew, REGISTRY.apply(ADAPTER)) == replace(anew, at_us=registered_at_us)
+    assert registered_later(anew, REGISTRY) == anew
