@@ -352,15 +352,16 @@ def test_service_of_two_backlogged_tenants_never_differs_by_more_than_the_bound(
 ) -> None:
     """One may have had the machine to itself before: that counts neither for nor against it.
 
-    U is what one tenant can get ahead by: its longest prompt, and all slots' outputs. By the paper's theorem 4.4 the
-    counters differ by at most U, and the service received since both wait by at most 2 U.
+    U is the paper's max(w_in L_input, w_out M), with M the tokens that a batch may hold, prompts and all. By its
+    theorem 4.4 the counters differ by at most U, and the service received since both wait by at most 2 U. Who has
+    little may go before who has much and was served less (`Precedence`): that stays within it too.
     """
     backlog = Backlog({"a": load_a, "b": load_b}, {"a": weight_a, "b": weight_b}, slots)
     for _ in range(head_start):
         backlog.run_a_step("a")
     longest_prompt = max(prompt for prompt, _ in load_a + load_b)
-    longest_output = max(output for _, output in load_a + load_b)
-    most = DEFAULT_COSTS.input * longest_prompt + DEFAULT_COSTS.output * slots * longest_output
+    in_batch = slots * max(prompt + output for prompt, output in load_a + load_b)
+    most = max(DEFAULT_COSTS.input * longest_prompt, DEFAULT_COSTS.output * in_batch)
     bound = most / min(weight_a, weight_b) + 1e-9
     backlog.service = {"a": 0.0, "b": 0.0}
     for _ in range(80):
