@@ -66,7 +66,7 @@ class Connection:
             self._task.cancel()
             await asyncio.wait({self._task})  # however it ended, the other connections are to be closed too
         if self._socket is not None:  # opened, and never used
-            await self._hang_up(self._socket)
+            await hang_up(self._socket)
         self.session.fail_all(Closed("the stream is closed"))
 
     async def _run(self) -> None:
@@ -150,19 +150,11 @@ class Connection:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             self._held = False
-            await self._hang_up(socket)
+            await hang_up(socket)
         for end in ends:
             if isinstance(end, Exception) and not isinstance(end, ConnectionClosed):
                 raise end
         return next((end for end in ends if isinstance(end, str)), "the connection was lost")
-
-    async def _hang_up(self, socket: ClientConnection) -> None:
-        """Say goodbye to a server that listens; drop one that does not."""
-        try:
-            async with asyncio.timeout(_CLOSE_S):
-                await socket.close()
-        except (TimeoutError, ConnectionClosed):
-            socket.transport.abort()
 
     async def _read(self, socket: ClientConnection) -> str:
         session = self.session
@@ -218,3 +210,14 @@ class Connection:
                 except TimeoutError:
                     return "the server does not answer"
                 quiet_s = 0.0
+
+
+async def hang_up(socket: ClientConnection) -> None:
+    """Say goodbye to a server that listens; drop one that does not, also when the stream is closed meanwhile."""
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await socket.close()
+    except (TimeoutError, ConnectionClosed):
+        pass
+    finally:
+        socket.transport.abort()  # nothing, if it is closed
