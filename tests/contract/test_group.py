@@ -102,40 +102,37 @@ class Group:
             member.die()
 
 
-def the_leader_leaves(group: Group) -> None:
-    first = group.join()
-    group.until_held_by(first)
-    second = group.join()
+def meet(group: Group) -> tuple[Member, Member]:
+    """The leader, which holds all partitions, and a newcomer, for whom the group rebalances."""
+    leader = group.join()
+    group.until_held_by(leader)
+    newcomer = group.join()
     group.pause()
-    first.leave()
-    group.until_held_by(second)
+    return leader, newcomer
+
+
+def the_leader_leaves(group: Group) -> None:
+    leader, newcomer = meet(group)
+    leader.leave()
+    group.until_held_by(newcomer)
 
 
 def the_leader_dies(group: Group) -> None:
-    first = group.join()
-    group.until_held_by(first)
-    second = group.join()
-    group.pause()
-    first.die()
-    group.until_held_by(second)
+    leader, newcomer = meet(group)
+    leader.die()
+    group.until_held_by(newcomer)
 
 
 def the_newcomer_leaves(group: Group) -> None:
-    first = group.join()
-    group.until_held_by(first)
-    second = group.join()
-    group.pause()
-    second.leave()
-    group.until_held_by(first)
+    leader, newcomer = meet(group)
+    newcomer.leave()
+    group.until_held_by(leader)
 
 
 def the_newcomer_dies(group: Group) -> None:
-    first = group.join()
-    group.until_held_by(first)
-    second = group.join()
-    group.pause()
-    second.die()
-    group.until_held_by(first)
+    leader, newcomer = meet(group)
+    newcomer.die()
+    group.until_held_by(leader)
 
 
 def the_only_member_leaves_before_it_has_anything(group: Group) -> None:
